@@ -10,17 +10,26 @@ const (
 	moveFactor = 2
 )
 
-// MovePays returns whether a job that runs on demand for that price per hour is to move to spot, where an hour of useful work costs so much. It
-// saves the difference for as long as the job goes on. It costs a restart, and both instances are paid for meanwhile.
-//
-// Where nobody knows how long that is, the time that it has run on demand stands for it: a job that moves once it could have saved twice the cost
-// of the move never pays much more than one that knew. It is the rule of the ski rental problem (Karlin et al., "Competitive Snoopy Caching",
-// Algorithmica 3, 1988).
-func MovePays(onDemand, useful float64, goesOn time.Duration, t Terms) bool {
-	value := t.ValueOfTime
-	if value == 0 {
-		value = onDemand
+// Move is a job that may move from on-demand instances to spot ones. Money is per hour.
+type Move struct {
+	// OnDemand is what the on-demand instances cost that would be given back, Useful what an hour of useful work costs on spot in their place, and
+	// Rest what the other instances of the job cost, which restarts as a whole.
+	OnDemand, Useful, Rest float64
+	// Instances is how many instances the job has in all.
+	Instances int
+	// GoesOn is how long the job is taken to go on. Where nobody knows, that is the time for which it has run on demand: a job that moves once it
+	// could have saved twice what the move costs never pays much more than one that knew. It is the rule of the ski rental problem (Karlin et al.,
+	// "Competitive Snoopy Caching", Algorithmica 3, 1988).
+	GoesOn time.Duration
+}
+
+// Pays returns whether the job is to move: if what it saves is twice what the move costs. That is a restart of the whole job, and both kinds of
+// instances meanwhile.
+func (m Move) Pays(t Terms) bool {
+	value := t.ValueOfTime * float64(m.Instances)
+	if t.ValueOfTime == 0 {
+		value = m.OnDemand + m.Rest
 	}
-	cost := (value+useful)*t.Restart.Hours() + useful*moveOverlap.Hours()
-	return useful < worthSpot*onDemand && (onDemand-useful)*goesOn.Hours() >= moveFactor*cost
+	cost := (value+m.Useful+m.Rest)*t.Restart.Hours() + m.Useful*moveOverlap.Hours()
+	return m.Useful < worthSpot*m.OnDemand && (m.OnDemand-m.Useful)*m.GoesOn.Hours() >= moveFactor*cost
 }

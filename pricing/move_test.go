@@ -11,8 +11,14 @@ import (
 // which a move has to save twice, so that it pays from 50 minutes on.
 func TestAMovePaysOnceItSavesTwiceWhatItCosts(t *testing.T) {
 	terms := Terms{Restart: 10 * time.Minute}
-	assert.False(t, MovePays(3, 1, 49*time.Minute, terms))
-	assert.True(t, MovePays(3, 1, 50*time.Minute, terms))
-	assert.True(t, MovePays(3, 1, 30*time.Minute, Terms{Restart: 10 * time.Minute, ValueOfTime: .5}), "whose time is worth little")
-	assert.False(t, MovePays(3, 2.7, 1000*time.Hour, terms), "spot that saves less than a tenth is not worth its risk")
+	after := func(d time.Duration) Move { return Move{OnDemand: 3, Useful: 1, Instances: 1, GoesOn: d} }
+	assert.False(t, after(49*time.Minute).Pays(terms))
+	assert.True(t, after(50*time.Minute).Pays(terms))
+	assert.True(t, after(30*time.Minute).Pays(Terms{Restart: 10 * time.Minute, ValueOfTime: .5}), "whose time is worth little")
+	assert.False(t, Move{OnDemand: 3, Useful: 2.7, GoesOn: 1000 * time.Hour}.Pays(terms), "spot that saves less than a tenth is not worth its risk")
+	large := after(3 * time.Hour)
+	large.Rest, large.Instances = 63, 64
+	assert.False(t, large.Pays(terms), "all 63 others restart with it")
+	large.GoesOn = 24 * time.Hour
+	assert.True(t, large.Pays(terms))
 }

@@ -6,8 +6,8 @@ const (
 	// LabelSpotStrategy is the SpotStrategy of the instance: NoSpot, SpotAsPriceGo or SpotWithPriceLimit. The pricing model
 	// and the poll for notices read it.
 	LabelSpotStrategy = "node.alibabacloud.com/spot-strategy"
-	// spotStrategyNoSpot is its value for pay-as-you-go.
-	spotStrategyNoSpot = "NoSpot"
+	// SpotStrategyNoSpot is its value for pay-as-you-go.
+	SpotStrategyNoSpot = "NoSpot"
 	// LabelChargeType is the InstanceChargeType of the instance: PostPaid or PrePaid.
 	LabelChargeType = "node.alibabacloud.com/instance-charge-type"
 	// LabelDiskZone is the zone whose cloud disks the Node can attach.

@@ -26,7 +26,7 @@ func IsReclaiming(labels map[string]string) bool { return labels[LabelReclaiming
 // IsOnDemand returns whether the labels, ACK's or else ours, say that the Node's instance is pay-as-you-go.
 func IsOnDemand(labels map[string]string) bool {
 	if strategy := labels[LabelSpotStrategy]; strategy != "" {
-		return strategy == spotStrategyNoSpot
+		return strategy == SpotStrategyNoSpot
 	}
 	return labels[LabelPurchaseOption] == PurchaseOnDemand
 }

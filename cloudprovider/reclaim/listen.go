@@ -213,7 +213,9 @@ func (l *listener) NodeDeleted(node *corev1.Node) {
 		return
 	}
 	n, _ := l.notices.Of(node)
-	mark.CountOutcome(cmp.Or(n.Source, notice.SourceUnknown), l.drainer.Outcome(node))
+	if !n.IsMove() {
+		mark.CountOutcome(cmp.Or(n.Source, notice.SourceUnknown), l.drainer.Outcome(node))
+	}
 	l.forgetUnmarked(node, nil)
 	if l.notices.Verdicts.On(n.InstanceID) == notice.Released && len(l.cluster.NodesOf(n.InstanceID)) == 0 {
 		l.notices.Forget(n.InstanceID)

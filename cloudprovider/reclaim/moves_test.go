@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,7 +54,7 @@ func withMove(t *testing.T, test func(m moving), change ...func(*settings)) {
 func (m moving) start(change ...func(*settings)) {
 	m.Helper()
 	ready := func(string) bool { return true }
-	m.jobs.start(append([]func(*settings){pollRarely, m.pools.watchFaults, func(c *settings) { c.Replaced, c.ReplacementReady = ready, ready }}, change...)...)
+	m.jobs.start(append([]func(*settings){pollRarely, m.pools.watchFaults, func(c *settings) { c.Replaced, c.ReplacementReady, c.MovesReady = ready, ready, ready }}, change...)...)
 }
 
 func (m moving) begin(names ...string) {
@@ -127,7 +128,34 @@ func TestAJobWhosePlaceIsNotReadyStaysOnDemand(t *testing.T) {
 		m.pass(3 * time.Second)
 		m.requireStayed(move.Expired, expired)
 		assert.Empty(t, m.jobs.called())
-	}, func(c *settings) { c.ReplacementReady = func(string) bool { return false } })
+	}, func(c *settings) { c.MovesReady = func(string) bool { return false } })
+}
+
+func TestAJobStaysIfItsPlaceIsGoneByTheTimeThatItsWorkIsSaved(t *testing.T) {
+	var ready atomic.Bool
+	ready.Store(true)
+	withMove(t, func(m moving) {
+		m.pass(time.Minute)
+		ready.Store(false) // the spot instance was reclaimed, or another pod came to it
+		m.say(workers[0])
+		m.pass(5 * time.Minute)
+		assert.Empty(t, m.jobs.called())
+		ready.Store(true)
+		m.pass(2 * time.Second)
+		assert.Contains(t, m.request(workers[0]), "-last", "it has trained since")
+		m.say(workers[0])
+		m.pass(time.Second)
+		assert.Equal(t, []string{"suspend train"}, m.jobs.called(), "there is another")
+	}, func(c *settings) { c.MovesReady = func(string) bool { return ready.Load() } })
+}
+
+func TestNoJobLeavesWhenThereIsNoTimeForThat(t *testing.T) {
+	withMove(t, func(m moving) {
+		m.pass(move.Period - pace.SuspendWait)
+		m.say(workers[0])
+		m.pass(time.Minute)
+		assert.Empty(t, m.jobs.called(), "it would be suspended when its Nodes are restored")
+	})
 }
 
 func TestAJobThatCannotBePreparedStaysOnDemand(t *testing.T) {
@@ -190,15 +218,26 @@ func TestAFaultTakesThePlaceOfAMove(t *testing.T) {
 	})
 }
 
-func TestANewLeaderGoesOnWithAMove(t *testing.T) {
-	completed := endedMoves(t, move.Completed)
+func TestANewLeaderCallsOffAMoveOfWhichNothingIsSettled(t *testing.T) {
+	interrupted := endedMoves(t, move.Interrupted)
 	withMove(t, func(m moving) {
 		m.stop()
 		m.start()
-		for _, node := range workers {
-			assert.True(t, cluster.IsMarked(m.node(node)))
-		}
+		m.pass(5 * time.Second)
+		m.requireStayed(move.Interrupted, interrupted)
+		assert.Empty(t, m.jobs.called())
+	})
+}
+
+func TestANewLeaderGoesOnWithAMoveOfAJobThatIsSuspendedForIt(t *testing.T) {
+	completed := endedMoves(t, move.Completed)
+	withMove(t, func(m moving) {
 		m.say(workers[1])
+		m.pass(5 * time.Second)
+		require.True(t, m.jobs.suspended("train"))
+		require.Equal(t, workers, m.world.pods())
+		m.stop()
+		m.start()
 		m.pass(leaves)
 		assert.Equal(t, workers, m.pools.gone())
 		assert.Equal(t, completed+2, endedMoves(t, move.Completed))
@@ -208,7 +247,7 @@ func TestANewLeaderGoesOnWithAMove(t *testing.T) {
 func TestANodeWhoseInstanceHasToStayServesOnAfterAMove(t *testing.T) {
 	refused := endedMoves(t, move.Refused)
 	withMove(t, func(m moving) {
-		m.pools.refuse(ess.ErrNoPool)
+		m.pools.refuse(ess.ErrBelowMinimum)
 		m.say(workers[0])
 		m.pass(leaves)
 		assert.Empty(t, m.world.pods())
@@ -216,6 +255,34 @@ func TestANodeWhoseInstanceHasToStayServesOnAfterAMove(t *testing.T) {
 			requireUnmarked(t, m.node(node))
 		}
 		assert.Equal(t, refused+2, endedMoves(t, move.Refused))
+	})
+}
+
+func TestANodeIsRestoredWhoseInstanceTheCloudDoesNotRemove(t *testing.T) {
+	refused := endedMoves(t, move.Refused)
+	withMove(t, func(m moving) {
+		m.pools.refuse(errors.New("IncorrectCapacity.MinSize"))
+		m.say(workers[0])
+		m.pass(move.Period + 4*time.Minute)
+		assert.True(t, cluster.IsMarked(m.node(workers[0])), "it is tried again")
+		m.pass(2 * time.Minute)
+		requireUnmarked(t, m.node(workers[0]))
+		assert.Equal(t, refused+2, endedMoves(t, move.Refused))
+	})
+}
+
+func TestNobodyElseBeginsAMove(t *testing.T) {
+	withJobs(t, func(w *world, f *fakeJobs) {
+		m := moving{w, f, &fakePools{w: w}}
+		f.add("train", 1, 1)
+		w.gang("train", "worker", 1, awaiting)
+		w.updateNode(workers[0], labelled(api.LabelSpotStrategy, alicloud.NoSpot), annotated(api.AnnotationReclaimSource, "move"),
+			annotated(api.AnnotationReclaimDeadline, "2099-01-01T00:00:00Z"))
+		w.cloud.buyOnDemand(workers[0])
+		m.start()
+		m.pass(10 * time.Second)
+		requireUnmarked(t, m.node(workers[0]))
+		assert.Equal(t, workers[:1], w.pods())
 	})
 }
 

@@ -97,6 +97,9 @@ type Config struct {
 	// ReplacementReady returns whether that place is on nodes that are ready. With it the drain waits for that, too, as long as the
 	// deadline allows. It must be cheap. Optional.
 	ReplacementReady func(node string) bool
+	// MovesReady returns whether there is a place on spot instances that are ready now for what is on the Node, whose jobs are to move. It must be
+	// cheap. Without it no job moves.
+	MovesReady func(node string) bool
 	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to
 	// handshake.DefaultReplaceWait.
 	ReplaceWait time.Duration
@@ -152,7 +155,7 @@ func New(config Config) (*Controller, error) {
 	handshakes, rehearsals, moving := handshake.New(handshake.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Jobs: config.Jobs, Client: config.Client, NodeClient: config.MarkClient, Requests: warnings,
 		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: drains, Replaced: config.Replaced,
-		ReplacementReady: config.ReplacementReady, ReplaceWait: config.ReplaceWait, PodsPerSecond: config.PodsPerSecond,
+		ReplacementReady: config.ReplacementReady, MovesReady: config.MovesReady, ReplaceWait: config.ReplaceWait, PodsPerSecond: config.PodsPerSecond,
 	})
 	drills := drill.New(drill.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: rehearsals, Clock: config.Clock, Sync: marks.Add,
@@ -215,6 +218,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Replaced == nil {
 		c.Replaced = func(string) bool { return true }
+	}
+	if c.MovesReady == nil {
+		c.MovesReady = func(string) bool { return false }
 	}
 	if c.Pools == nil {
 		c.Pools = noPools{}

@@ -143,16 +143,17 @@ func TestPodsThatTakeOtherPartsOfTheSameOfferingsHaveAPlanOfTheirOwn(t *testing.
 	assert.Equal(t, Spot, ask(launcher))
 }
 
-func TestTheLeastOfSpotIsWithItsLosses(t *testing.T) {
+func TestWhatSpotCostsIsWithItsLosses(t *testing.T) {
 	f := newFixture(5)
-	cost, onDemand, known := f.Least(f.offers)
-	assert.True(t, known)
-	assert.Equal(t, 3., onDemand)
-	assert.Greater(t, cost, 1.)
-	assert.Less(t, cost, 1.2)
-	delete(f.prices, spot)
-	_, _, known = f.Least(f.offers)
-	assert.False(t, known)
+	priced := f.Spot(f.offers)
+	require.Len(t, priced, 1)
+	assert.Equal(t, spot, priced[0].Offering)
+	assert.Greater(t, priced[0].Cost, 1.)
+	assert.Less(t, priced[0].Cost, 1.2)
+	price, _ := f.Price(onDemand)
+	assert.Equal(t, 3., price)
+	delete(f.prices, onDemand)
+	assert.Empty(t, f.Spot(f.offers), "nobody knows what they save")
 }
 
 func TestADeskGoesOnAfterARestart(t *testing.T) {

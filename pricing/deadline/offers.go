@@ -83,17 +83,25 @@ func (d *Desk) onDemand(offers *Offers) float64 {
 	return least
 }
 
-// Least returns the least useful cost of a spot offer, and the least price of an on-demand one, per hour of a pod; false if there are not both, or
-// their prices are not known.
-func (d *Desk) Least(offers *Offers) (spot, onDemand float64, known bool) {
-	spot, onDemand = math.Inf(1), d.onDemand(offers)
+// Priced is a spot offer, with what an hour of useful work of a pod costs there.
+type Priced struct {
+	Offer
+	Cost float64
+}
+
+// Spot returns the spot offers whose price is known, none if no on-demand price is.
+func (d *Desk) Spot(offers *Offers) (priced []Priced) {
+	onDemand := d.onDemand(offers)
 	for _, o := range offers.all {
-		if price, priced := d.config.Price(o.Offering); priced && o.Spot {
-			spot = min(spot, pricing.UsefulCost(price*o.Share, onDemand, d.config.Memory.Of(o.Offering), d.config.Terms))
+		if price, known := d.config.Price(o.Offering); known && o.Spot && !math.IsInf(onDemand, 1) {
+			priced = append(priced, Priced{o, pricing.UsefulCost(price*o.Share, onDemand, d.config.Memory.Of(o.Offering), d.config.Terms)})
 		}
 	}
-	return spot, onDemand, !math.IsInf(spot, 1) && !math.IsInf(onDemand, 1)
+	return priced
 }
+
+// Price returns the market price of an offering per instance-hour.
+func (d *Desk) Price(o pricing.Offering) (float64, bool) { return d.config.Price(o) }
 
 // best returns the spot offers of which something was seen, those of the least useful cost, and whether others of which nothing was cost less
 // than on-demand.

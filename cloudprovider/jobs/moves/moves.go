@@ -11,11 +11,19 @@ package moves
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
@@ -23,22 +31,17 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/work"
-	corev1 "k8s.io/api/core/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 const (
 	// lookEvery is how often it is looked at which jobs are to move.
 	lookEvery = 10 * time.Second
-	// mostTries is for how many groups spot is looked for at once, and mostPods how many pods of one may have: each is simulated in every loop.
+	// mostTries is for how many jobs spot is looked for at once, and mostPods how many pods of one may move: each is simulated in every loop.
 	mostTries, mostPods = 4, 64
 	// searchTime is how long spot may take to be bought and ready.
 	searchTime = 15 * time.Minute
-	// pause is how long a group is left alone after a try, however it ended.
-	pause = time.Hour
+	// pause is how long a job is left alone after the first try, however it ended. It doubles with each, up to longestPause.
+	pause, longestPause = time.Hour, 24 * time.Hour
 	// refPrefix begins the refs of the gangs of stand-ins, which those of jobs do not.
 	refPrefix = "move/"
 )
@@ -57,14 +60,19 @@ type Pools interface {
 
 // Market says when a move pays. It is implemented by *spotfirst.Moves, where it is explained.
 type Market interface {
-	Wanted(pod *corev1.Pod, byPool bool) bool
-	Pays(pods []*corev1.Pod, since time.Time) (costs spotfirst.Costs, pays bool)
+	Wanted(pod *corev1.Pod) (wanted, said bool)
+	Plan(job spotfirst.Job) (plan spotfirst.Plan, pays bool)
+}
+
+// Jobs are the job systems. It is implemented by *jobs.Registry.
+type Jobs interface {
+	Member(pod *corev1.Pod) jobs.Membership
+	Get(ctx context.Context, ref jobs.Ref) (jobs.Job, error)
 }
 
 // Config is what Moves are made of. All of it is required.
 type Config struct {
-	// Member returns the job that a pod belongs to.
-	Member func(*corev1.Pod) jobs.Membership
+	Jobs   Jobs
 	Pools  Pools
 	Market Market
 	Pods   *podindex.Index
@@ -80,26 +88,32 @@ type Config struct {
 // Moves knows for which jobs spot is looked for. It is safe for concurrent use.
 type Moves struct {
 	config Config
-	// placed has a value once there are groups that have all their places.
+	// placed has a value once there are jobs that have all their places.
 	placed chan struct{}
 
 	mu sync.Mutex
-	// tries are by the key of their group, and pausedUntil are groups that were tried.
-	tries       map[string]*try
-	pausedUntil map[string]time.Time
+	// tries are by the String of the job's Ref, and so are the pauses of jobs that were tried.
+	tries  map[string]*try
+	pauses map[string]paused
 }
 
-// try is the search for spot instances for a group.
+// try is the search for spot instances for a job.
 type try struct {
-	group
+	candidate
 	standIns []*corev1.Pod
 	began    time.Time
 	isPlaced bool
 }
 
+// paused is for how long a job is left alone, and until when.
+type paused struct {
+	length time.Duration
+	until  time.Time
+}
+
 // New returns Moves that look at nothing before they run.
 func New(config Config) *Moves {
-	return &Moves{config: config, placed: make(chan struct{}, 1), tries: map[string]*try{}, pausedUntil: map[string]time.Time{}}
+	return &Moves{config: config, placed: make(chan struct{}, 1), tries: map[string]*try{}, pauses: map[string]paused{}}
 }
 
 // Run looks after moves until ctx ends. It is to be called once, by the leader, after the informers have synced.
@@ -122,43 +136,89 @@ func (m *Moves) Run(ctx context.Context) {
 	}
 }
 
-// look begins to try for those groups that would save most, and ends the tries of which nothing comes.
+// look begins to try for those jobs that would save most, and ends the tries of which nothing comes.
 func (m *Moves) look(ctx context.Context) {
-	groups, err := m.groups()
+	candidates, err := m.candidates()
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not look for jobs that are to move to spot instances")
 		return
 	}
-	now := m.config.Clock.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	maps.DeleteFunc(m.pausedUntil, func(_ string, until time.Time) bool { return !now.Before(until) })
-	wanted := map[string]group{}
-	for _, g := range groups {
-		wanted[g.key] = g
-	}
-	for key, t := range m.tries {
-		if _, is := wanted[key]; !is {
-			delete(m.tries, key)
-		} else if now.Sub(t.began) >= searchTime {
-			klog.FromContext(ctx).V(1).Info("Found no spot instances for jobs on demand", "nodes", t.names())
-			m.end(key, now)
+	for _, c := range m.choose(ctx, candidates) {
+		isFit, err := m.isFit(ctx, c.ref)
+		if err != nil {
+			klog.FromContext(ctx).V(1).Info("A job does not move to spot instances", "job", c.ref, "reason", err.Error())
 		}
-	}
-	slices.SortStableFunc(groups, func(a, b group) int { return cmp.Compare(b.saves(), a.saves()) })
-	for _, g := range groups {
-		if _, isPaused := m.pausedUntil[g.key]; len(m.tries) < mostTries && !isPaused && m.tries[g.key] == nil {
-			klog.FromContext(ctx).V(1).Info("Looking for spot instances for jobs on demand", "nodes", g.names(), "costs", g.costs)
-			m.tries[g.key] = &try{group: g, standIns: g.standIns(), began: now}
-			m.config.Wake()
-		}
+		m.try(ctx, c, isFit)
 	}
 }
 
-// end ends the try, and leaves the group alone for a while. The lock is held.
+// choose returns for which of the candidates spot is to be looked for beside those for which it is already. It ends the tries for jobs that are no
+// candidates any more, or for which spot was looked for long enough.
+func (m *Moves) choose(ctx context.Context, candidates []candidate) (chosen []candidate) {
+	now := m.config.Clock.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.pauses, func(_ string, p paused) bool { return now.Sub(p.until) >= longestPause })
+	for key, t := range m.tries {
+		isCandidate := slices.ContainsFunc(candidates, func(c candidate) bool { return c.ref == t.ref })
+		if !isCandidate || now.Sub(t.began) >= searchTime {
+			klog.FromContext(ctx).V(1).Info("No spot instances are looked for any more", "job", t.ref, "stillPays", isCandidate)
+			m.end(key, now)
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.plan.Saves(), a.plan.Saves()), strings.Compare(a.ref.String(), b.ref.String()))
+	})
+	for _, c := range candidates {
+		key := c.ref.String()
+		if m.tries[key] == nil && !now.Before(m.pauses[key].until) && len(m.tries)+len(chosen) < mostTries {
+			chosen = append(chosen, c)
+		}
+	}
+	return chosen
+}
+
+// errs are why jobs do not move.
+var (
+	errQueued = errors.New("a queue of Kueue has admitted it, and would give its place to another job")
+	errHeld   = errors.New("it is held, suspended or over")
+)
+
+// isFit reads the job, and returns whether its system can have it go on elsewhere: the error says why not. A pod that belongs to no job that can be
+// read might not be created again.
+func (m *Moves) isFit(ctx context.Context, ref jobs.Ref) (bool, error) {
+	job, err := m.config.Jobs.Get(ctx, ref)
+	_, isQueued := job.Queue()
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("read the job: %w", err)
+	case isQueued:
+		return false, errQueued
+	case job.Suspended || job.Finished || job.StopRequested || job.HeldAs() != "":
+		return false, errHeld
+	}
+	return true, nil
+}
+
+// try begins to look for spot for the job, if it is fit, and leaves it alone for a while if not.
+func (m *Moves) try(ctx context.Context, c candidate, isFit bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key, now := c.ref.String(), m.config.Clock.Now()
+	if !isFit {
+		m.end(key, now)
+		return
+	}
+	klog.FromContext(ctx).Info("Looking for spot instances for a job on demand", "job", c.ref, "nodes", c.names(), "onDemand", c.plan.OnDemand, "spot", c.plan.Spot)
+	m.tries[key] = &try{candidate: c, standIns: c.standIns(), began: now}
+	m.config.Wake()
+}
+
+// end ends the try for the job, and leaves it alone for a while. The lock is held.
 func (m *Moves) end(key string, now time.Time) {
 	delete(m.tries, key)
-	m.pausedUntil[key] = now.Add(pause)
+	length := min(max(2*m.pauses[key].length, pause), longestPause)
+	m.pauses[key] = paused{length, now.Add(length)}
 }
 
 // Returning returns the pods for which spot is looked for, as a podlist.Supervision does.
@@ -175,7 +235,7 @@ func (m *Moves) Returning() (gangs []podlist.StandInGang) {
 // IsRef returns whether the ref is that of a gang of Returning.
 func IsRef(ref string) bool { return strings.HasPrefix(ref, refPrefix) }
 
-// Fits has a group move if all of its pods would run at once.
+// Fits has a job move if all of its pods would run at once.
 func (m *Moves) Fits(ref string, found podlist.Placement) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,34 +251,32 @@ func (m *Moves) Fits(ref string, found podlist.Placement) {
 	}
 }
 
-// begin has the groups move that have all their places, if they still are to.
+// begin has the jobs move that have all their places, if they still are to.
 func (m *Moves) begin(ctx context.Context) {
-	groups, err := m.groups()
+	candidates, err := m.candidates()
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Could not look at the jobs that are to move to spot instances")
 		return
 	}
-	for _, g := range groups {
-		if !m.take(g.key) {
+	for _, c := range candidates {
+		if !m.take(c) {
 			continue
 		}
-		klog.FromContext(ctx).Info("Jobs on demand move to spot instances", "nodes", g.names(), "costs", g.costs)
-		m.config.Move(ctx, g.nodes)
-		for _, pod := range g.first() {
-			m.config.Recorder.Eventf(pod, corev1.EventTypeNormal, ReasonMoves, "Moves to spot instances, which are ready: on demand it costs %.2f per hour, and on spot %.2f per useful hour",
-				g.costs.OnDemand, g.costs.Spot)
-		}
+		klog.FromContext(ctx).Info("A job on demand moves to spot instances", "job", c.ref, "nodes", c.names())
+		m.config.Move(ctx, c.nodes)
+		m.config.Recorder.Eventf(c.pods[0], corev1.EventTypeNormal, ReasonMoves,
+			"Moves to spot instances, which are ready: on demand it costs %.2f per hour, and on spot from %.2f per useful hour", c.plan.OnDemand, c.plan.Spot)
 	}
 }
 
-// take ends the try of the group, and returns true, if it has all its places.
-func (m *Moves) take(key string) bool {
+// take ends the try for the job, and returns true, if it has all its places, and still is on the same Nodes.
+func (m *Moves) take(c candidate) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := m.tries[key]
-	if t == nil || !t.isPlaced {
+	t := m.tries[c.ref.String()]
+	if t == nil || !t.isPlaced || !slices.Equal(t.names(), c.names()) || len(t.pods) != len(c.pods) {
 		return false
 	}
-	m.end(key, m.config.Clock.Now())
+	m.end(c.ref.String(), m.config.Clock.Now())
 	return true
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
@@ -25,6 +26,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // fixture is a cluster, whose Nodes are of pools, and a market in which a move pays unless it says otherwise.
@@ -38,17 +40,21 @@ type fixture struct {
 	mu     sync.Mutex
 	moved  [][]string
 	paysNo bool
+	zone   string
+	// minSize is that of the pool, and job what the job's object says, nil if there is none.
+	minSize int
+	job     *jobs.Job
 }
 
 func inBubble(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fixture{T: t, client: fake.NewClientset(), events: record.NewFakeRecorder(100)}
+		f := &fixture{T: t, client: fake.NewClientset(), events: record.NewFakeRecorder(100), job: &jobs.Job{}}
 		factory := informers.NewSharedInformerFactory(f.client, 24*time.Hour)
 		pods, err := podindex.New(factory.Core().V1().Pods().Informer(), f)
 		require.NoError(t, err)
 		f.Moves = New(Config{
-			Member: f.Member, Pools: f, Market: f, Pods: pods, Nodes: factory.Core().V1().Nodes().Lister(), Recorder: f.events,
+			Jobs: f, Pools: f, Market: f, Pods: pods, Nodes: factory.Core().V1().Nodes().Lister(), Recorder: f.events,
 			Clock: clock.RealClock{}, Wake: func() { f.wakes++ },
 			Move: func(_ context.Context, nodes []*corev1.Node) {
 				var names []string
@@ -81,19 +87,51 @@ func (f *fixture) FirstRead() <-chan struct{} {
 }
 
 func (f *fixture) PoolOf(node *corev1.Node) (ess.PoolStatus, bool) {
-	return ess.PoolStatus{MoveToSpot: node.Labels["moves"] == "true"}, true
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return ess.PoolStatus{ID: "asg", MoveToSpot: node.Labels["moves"] == "true", Size: 10, MinSize: f.minSize}, true
+}
+
+func (f *fixture) Get(_ context.Context, ref jobs.Ref) (jobs.Job, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.job == nil {
+		return jobs.Job{}, jobs.ErrNoObject
+	}
+	job := *f.job
+	job.Ref = ref
+	return job, nil
 }
 
 func (f *fixture) MayGiveBack(node *corev1.Node) bool { return node.Labels["protected"] == "" }
 
-func (f *fixture) Wanted(pod *corev1.Pod, byPool bool) bool {
-	return byPool || pod.Annotations[api.AnnotationMoveToSpot] == "true"
+func (f *fixture) Wanted(pod *corev1.Pod) (wanted, said bool) {
+	value, said := pod.Annotations[api.AnnotationMoveToSpot]
+	return value == "true", said
 }
 
-func (f *fixture) Pays(pods []*corev1.Pod, _ time.Time) (spotfirst.Costs, bool) {
+func (f *fixture) Plan(job spotfirst.Job) (spotfirst.Plan, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return spotfirst.Costs{Spot: float64(len(pods)), OnDemand: 3 * float64(len(pods))}, !f.paysNo
+	f.zone = job.Zone
+	n := float64(len(job.Pods))
+	plan := spotfirst.Plan{Spot: n, OnDemand: 3 * n}
+	for range job.Pods {
+		plan.Offerings = append(plan.Offerings, []pricing.Offering{{InstanceType: "a10", Zone: "b", Spot: true}})
+	}
+	return plan, !f.paysNo
+}
+
+// set changes what the fixture answers.
+func (f *fixture) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fixture) plannedZone() (zone string) {
+	f.set(func() { zone = f.zone })
+	return zone
 }
 
 func (f *fixture) pass(d time.Duration) {
@@ -152,7 +190,7 @@ func TestAJobMovesWithAllItsNodesOnceSpotIsReadyForAllOfItsPods(t *testing.T) {
 		for _, pod := range gang.Pods {
 			assert.Empty(t, pod.Spec.NodeName)
 			terms := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-			assert.Equal(t, api.LabelSpotStrategy, terms[0].MatchExpressions[0].Key)
+			assert.Equal(t, []string{"a10"}, terms[0].MatchExpressions[0].Values, "those with which it pays")
 		}
 		assert.Equal(t, 1, f.wakes)
 		f.pass(lookEvery)
@@ -163,24 +201,15 @@ func TestAJobMovesWithAllItsNodesOnceSpotIsReadyForAllOfItsPods(t *testing.T) {
 		assert.Equal(t, [][]string{{"a", "b"}}, f.moved)
 		assert.Empty(t, f.Returning())
 		assert.Contains(t, <-f.events.Events, ReasonMoves)
+		assert.Equal(t, "", f.plannedZone(), "the pod on spot says nothing of its zone")
 		f.pass(pause - lookEvery)
 		assert.Empty(t, f.Returning(), "however it ended, it is left alone for a while")
 		f.pass(2 * lookEvery)
-		assert.Len(t, f.Returning(), 1)
-	})
-}
-
-func TestJobsThatShareANodeMoveTogether(t *testing.T) {
-	inBubble(t, func(f *fixture) {
-		f.addNode("a")
-		f.addNode("b")
-		f.addPod("one", "one", "a")
-		f.addPod("both-0", "both", "a")
-		f.addPod("both-1", "both", "b")
-		f.pass(lookEvery)
 		require.Len(t, f.Returning(), 1)
-		f.place(f.Returning()[0], 3)
-		assert.Equal(t, [][]string{{"a", "b"}}, f.moved)
+		f.pass(searchTime + 2*pause - 5*lookEvery)
+		assert.Empty(t, f.Returning(), "for longer each time")
+		f.pass(10 * lookEvery)
+		assert.Len(t, f.Returning(), 1)
 	})
 }
 
@@ -197,9 +226,30 @@ func TestAJobStaysOnDemand(t *testing.T) {
 			f.addPod("p", "train", "a")
 			f.addPod("q", "train", "", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodPending })
 		},
-		"whose neighbour does not want to move": func(f *fixture) {
+		"that is not alone on its node": func(f *fixture) {
 			f.addPod("p", "train", "a")
-			f.addPod("q", "other", "a", annotated(api.AnnotationMoveToSpot, ""))
+			f.addPod("q", "other", "a")
+		},
+		"whose pool would fall below its minimum": func(f *fixture) { f.set(func() { f.minSize = 10 }); f.addPod("p", "train", "a") },
+		"on a node that is not to be scaled down": func(f *fixture) {
+			f.addNode("b", func(node *corev1.Node) {
+				node.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+			})
+			f.addPod("p", "train", "b")
+		},
+		"whose pods are not to be evicted, whatever the pool says": func(f *fixture) {
+			f.addNode("b", func(node *corev1.Node) { node.Labels["moves"] = "true" })
+			f.addPod("p", "train", "b", annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), func(pod *corev1.Pod) {
+				delete(pod.Annotations, api.AnnotationMoveToSpot)
+			})
+		},
+		"whose pods nobody is known to create again": func(f *fixture) { f.set(func() { f.job = nil }); f.addPod("p", "train", "a") },
+		"that is suspended":                          func(f *fixture) { f.set(func() { f.job.Suspended = true }); f.addPod("p", "train", "a") },
+		"in a queue of Kueue, which would let in another": func(f *fixture) {
+			object := &unstructured.Unstructured{}
+			object.SetLabels(map[string]string{api.LabelKueueQueue: "team"})
+			f.set(func() { f.job.Object = object })
+			f.addPod("p", "train", "a")
 		},
 		"that loses a node": func(f *fixture) {
 			f.addNode("spot", func(node *corev1.Node) { node.Labels = map[string]string{api.LabelReclaiming: "true"} })
@@ -224,7 +274,7 @@ func TestAJobStaysOnDemand(t *testing.T) {
 			f.addNode("b")
 			f.addPod("p", "train", "b") // and node a is empty
 		},
-		"where that does not pay": func(f *fixture) { f.paysNo = true; f.addPod("p", "train", "a") },
+		"where that does not pay": func(f *fixture) { f.set(func() { f.paysNo = true }); f.addPod("p", "train", "a") },
 		"with too many pods": func(f *fixture) {
 			for i := range mostPods + 1 {
 				f.addPod("p"+string(rune('A'+i)), "train", "a")
@@ -251,6 +301,17 @@ func TestThePoolSaysForItsJobsThatTheyMove(t *testing.T) {
 	})
 }
 
+func TestPodsThatMoveStayInTheZoneOfTheOthers(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.addNode("a")
+		f.addNode("spot", func(node *corev1.Node) { node.Labels = map[string]string{corev1.LabelTopologyZone: "b"} })
+		f.addPod("train-0", "train", "a")
+		f.addPod("train-1", "train", "spot")
+		f.pass(lookEvery)
+		assert.Equal(t, "b", f.plannedZone())
+	})
+}
+
 func TestASearchForSpotEnds(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.addNode("a")
@@ -261,12 +322,10 @@ func TestASearchForSpotEnds(t *testing.T) {
 		assert.Empty(t, f.Returning(), "nothing came of it")
 		f.pass(pause)
 		require.Len(t, f.Returning(), 1)
-		f.mu.Lock()
-		f.paysNo = true
-		f.mu.Unlock()
+		f.set(func() { f.paysNo = true })
 		f.pass(lookEvery)
 		assert.Empty(t, f.Returning(), "it does not pay any more")
-		f.Fits(refPrefix+"a", podlist.Placement{})
+		f.Fits(refPrefix+"fake/default/train", podlist.Placement{})
 		assert.Empty(t, f.moved)
 	})
 }

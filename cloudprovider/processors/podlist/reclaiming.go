@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
 // ReclaimingPods adds the pods of reclaiming nodes to the unschedulable ones, so that core buys their new nodes at the notice,
@@ -225,13 +226,14 @@ func notTerminating(copies []*apiv1.Pod) []*apiv1.Pod {
 	return copies
 }
 
-// onSpotOnly has no on-demand instances bought for the copies of pods that are to move to spot. Their spot instances are there, and may be lost
-// again before the pods leave: then they stay where they are.
+// onSpotOnly has the copies of pods that are to move take spot instances only. Those are there, and may be lost again before the pods leave: then
+// they stay where they are.
 func onSpotOnly(copies []*apiv1.Pod, nodeOf map[types.UID]string, moving sets.Set[string]) []*apiv1.Pod {
 	for _, pod := range copies {
 		if moving.Has(nodeOf[pod.UID]) {
 			pod.Annotations = maps.Clone(pod.Annotations)
 			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, api.AnnotationOnDemandAfter, api.OnDemandNever)
+			processors.RequireSpot(&pod.Spec, nil)
 		}
 	}
 	return copies

@@ -30,7 +30,8 @@ type Sellers interface {
 // Chooser decides what is bought for a job that may run on the offers. *deadline.Desk implements it.
 type Chooser interface {
 	Choose(offers *deadline.Offers, work, slack time.Duration) deadline.Choice
-	Least(offers *deadline.Offers) (spot, onDemand float64, known bool)
+	Spot(offers *deadline.Offers) []deadline.Priced
+	Price(o pricing.Offering) (float64, bool)
 }
 
 const (
@@ -81,11 +82,6 @@ func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration) deadline.C
 		d.choices[key] = choice
 	}
 	return choice
-}
-
-// least returns the least useful cost of spot, and the least price on demand, per hour of the pod; false if either is not known.
-func (d *Deadlines) least(pod *apiv1.Pod) (spot, onDemand float64, known bool) {
-	return d.chooser.Least(d.offersOf(pod))
 }
 
 // offersOf is offersFor for callers without the lock.

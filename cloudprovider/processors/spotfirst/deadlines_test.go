@@ -252,4 +252,13 @@ func BenchmarkWaitOfAPodWithADeadlineAtAThousandOfferings(b *testing.B) {
 	}
 }
 
-func (l *listener) Least(*deadline.Offers) (spot, onDemand float64, known bool) { return 1, 3, true }
+func (l *listener) Spot(offers *deadline.Offers) (priced []deadline.Priced) {
+	for _, o := range offers.Offerings() {
+		if o.Spot {
+			priced = append(priced, deadline.Priced{Offer: deadline.Offer{Offering: o, Share: 1}, Cost: 1})
+		}
+	}
+	return priced
+}
+
+func (l *listener) Price(pricing.Offering) (float64, bool) { return 3, true }

@@ -1,17 +1,22 @@
 package spotfirst
 
 import (
+	"cmp"
+	"math"
+	"slices"
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/deadline"
 )
 
-// Moves says which pods on on-demand instances are to move to spot ones. It is safe for concurrent use.
+// mostOfferings is among how many offerings, the cheapest ones, spot is bought for a pod that moves.
+const mostOfferings = 12
+
+// Moves says which jobs on on-demand instances are to move to spot ones. It is safe for concurrent use.
 type Moves struct {
 	deadlines *Deadlines
 	terms     pricing.Terms
@@ -23,36 +28,122 @@ func NewMoves(deadlines *Deadlines, terms pricing.Terms, clock clock.PassiveCloc
 	return &Moves{deadlines: deadlines, terms: terms, clock: clock}
 }
 
-// Costs are what an hour of a pod costs: of useful work on spot, its losses included, and on demand.
-type Costs struct{ Spot, OnDemand float64 }
-
-// Wanted returns whether the owner of the pod, or else the setting of its pool, wants the pod to move to spot where that pays.
-func (m *Moves) Wanted(pod *apiv1.Pod, byPool bool) bool {
-	s, _ := settingsOf(pod)
-	return ptr.Deref(s.move, byPool)
+// Job is a job that may move.
+type Job struct {
+	// Pods are those on on-demand instances, which are alone on the Nodes, and have all run since then. Rest are the others.
+	Pods, Rest []*apiv1.Pod
+	Nodes      []*apiv1.Node
+	Since      time.Time
+	// Zone is where its spot instances have to be, empty for anywhere.
+	Zone string
 }
 
-// Pays returns what the pods of a job cost, which have all run on demand since then, and whether it pays to move them to spot: for as long as the
-// work of the job takes yet, or, if it does not say, as long as it has run. It does not if there would be no time for another reclaim before its
-// deadline, or by what is known of the market it costs less to stay until then.
-func (m *Moves) Pays(pods []*apiv1.Pod, since time.Time) (costs Costs, pays bool) {
-	ran := m.clock.Since(since)
-	for _, pod := range pods {
-		spot, onDemand, known := m.deadlines.least(pod)
+// Plan is how a job is to move.
+type Plan struct {
+	// OnDemand is what the on-demand instances cost per hour, and Spot what an hour of useful work costs on the best spot ones, as many of them as
+	// the pods need.
+	OnDemand, Spot float64
+	// Offerings are those on which each of the pods may be for the move to pay.
+	Offerings [][]pricing.Offering
+}
+
+// Saves returns what is saved per hour.
+func (p Plan) Saves() float64 { return p.OnDemand - p.Spot }
+
+// Wanted returns whether the owner of the pod wants it to move to spot where that pays; said is false if the pod does not say.
+func (m *Moves) Wanted(pod *apiv1.Pod) (wanted, said bool) {
+	s, _ := settingsOf(pod)
+	if s.move == nil {
+		return false, false
+	}
+	return *s.move, true
+}
+
+// kind is pods of a job that may be on the same nodes.
+type kind struct {
+	pods    []int
+	options []option
+}
+
+// option is a spot offering for all pods of a kind, and what an hour of useful work costs there on as many whole instances as they need.
+type option struct {
+	pricing.Offering
+	cost float64
+}
+
+// Plan returns how the job is to move, and false if it is not to: prices are not known, there would be no time for another reclaim before its
+// deadline, or it does not pay for as long as the work of the job takes yet, or, if it does not say, as long as it has run.
+func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
+	move := pricing.Move{Instances: len(job.Pods) + len(job.Rest), GoesOn: m.clock.Since(job.Since)}
+	for _, pod := range job.Pods {
+		goesOn, mayLeave := m.goesOn(pod, m.clock.Since(job.Since))
+		if !mayLeave {
+			return Plan{}, false
+		}
+		move.GoesOn = min(move.GoesOn, goesOn)
+	}
+	for _, node := range job.Nodes {
+		price, known := m.deadlines.chooser.Price(pricing.OfferingOf(node))
 		if !known {
-			return Costs{}, false
+			return Plan{}, false
 		}
-		costs.Spot += spot
-		costs.OnDemand += onDemand
+		move.OnDemand += price
 	}
-	perPod := max(1, float64(len(pods)))
-	for _, pod := range pods {
-		goesOn, mayLeave := m.goesOn(pod, ran)
-		if !mayLeave || !pricing.MovePays(costs.OnDemand/perPod, costs.Spot/perPod, goesOn, m.terms) {
-			return costs, false
+	kinds := m.kinds(job)
+	for _, k := range kinds {
+		if len(k.options) == 0 {
+			return Plan{}, false
+		}
+		move.Useful += k.options[0].cost
+	}
+	move.Rest = move.Useful / float64(max(1, len(job.Pods))) * float64(len(job.Rest))
+	plan = Plan{OnDemand: move.OnDemand, Spot: move.Useful, Offerings: make([][]pricing.Offering, len(job.Pods))}
+	for _, k := range kinds {
+		paying := k.paying(move, m.terms)
+		for _, pod := range k.pods {
+			plan.Offerings[pod] = paying
 		}
 	}
-	return costs, len(pods) > 0
+	return plan, len(job.Pods) > 0 && move.Pays(m.terms)
+}
+
+// paying returns the offerings with which the move pays.
+func (k kind) paying(move pricing.Move, terms pricing.Terms) (offerings []pricing.Offering) {
+	best := k.options[0].cost
+	for _, o := range k.options[:min(len(k.options), mostOfferings)] {
+		with := move
+		with.Useful += o.cost - best
+		if with.Pays(terms) {
+			offerings = append(offerings, o.Offering)
+		}
+	}
+	return offerings
+}
+
+// kinds returns the pods of the job by the nodes that they may be on, each with its options, the cheapest first.
+func (m *Moves) kinds(job Job) (kinds []*kind) {
+	index := map[*deadline.Offers]*kind{}
+	for i, pod := range job.Pods {
+		offers := m.deadlines.offersOf(pod)
+		k := index[offers]
+		if k == nil {
+			k = &kind{}
+			index[offers] = k
+			kinds = append(kinds, k)
+		}
+		k.pods = append(k.pods, i)
+	}
+	for offers, k := range index {
+		for _, o := range m.deadlines.chooser.Spot(offers) {
+			if job.Zone != "" && o.Zone != job.Zone {
+				continue
+			}
+			instances := math.Ceil(float64(len(k.pods))*o.Share - 1e-9)
+			k.options = append(k.options, option{o.Offering, o.Cost / o.Share * instances})
+		}
+		slices.SortStableFunc(k.options, func(a, b option) int { return cmp.Compare(a.cost, b.cost) })
+	}
+	return kinds
 }
 
 // goesOn returns how long the pod is taken to go on, which has run for so long, and whether its deadline allows a move.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -50,22 +51,65 @@ func TestAMovePaysByHowLongTheJobGoesOn(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(now)
 			deadlines := NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), &certain{choice: c.choice}, clock)
 			moves := NewMoves(deadlines, pricing.Terms{Restart: restart}, clock)
-			costs, pays := moves.Pays([]*apiv1.Pod{testutil.NewPod("p", c.options...), testutil.NewPod("q", c.options...)}, now.Add(-c.ran))
+			plan, pays := moves.Plan(Job{
+				Pods: []*apiv1.Pod{gpuPod("p", c.options...), gpuPod("q", c.options...)}, Nodes: []*apiv1.Node{{}, {}}, Since: now.Add(-c.ran),
+			})
 			assert.Equal(t, c.pays, pays)
-			assert.Equal(t, Costs{Spot: 2, OnDemand: 6}, costs)
+			if pays {
+				assert.Equal(t, Plan{Spot: 2, OnDemand: 6, Offerings: [][]pricing.Offering{{a10Spot}, {a10Spot}}}, plan)
+			}
 		})
 	}
 }
 
-func TestThePodSaysWhetherItMovesAndElseItsPool(t *testing.T) {
+func gpuPod(name string, options ...testutil.PodOption) *apiv1.Pod {
+	pod := testutil.NewPod(name, options...)
+	pod.Spec.Containers = []apiv1.Container{{Resources: apiv1.ResourceRequirements{Requests: apiv1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}}
+	return pod
+}
+
+// priced has offers of its own prices. On demand costs 3.
+type priced struct {
+	listener
+	offers []deadline.Priced
+}
+
+func (p *priced) Spot(*deadline.Offers) []deadline.Priced { return p.offers }
+
+func TestAMoveIsPlannedWithWholeInstancesOnWhichItPays(t *testing.T) {
+	offer := func(kind, zone string, share, cost float64) deadline.Priced {
+		return deadline.Priced{Offer: deadline.Offer{Offering: pricing.Offering{InstanceType: kind, Zone: zone, Spot: true}, Share: share}, Cost: cost}
+	}
+	clock := clocktesting.NewFakePassiveClock(testutil.Epoch)
+	market := &priced{offers: []deadline.Priced{offer("eight", "a", .125, .3), offer("dear", "a", 1, 2.8), offer("single", "b", 1, 1.2), offer("single", "a", 1, 1)}}
+	moves := NewMoves(NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), market, clock), pricing.Terms{Restart: restart}, clock)
+	job := Job{Pods: []*apiv1.Pod{gpuPod("p")}, Nodes: []*apiv1.Node{{}}, Since: testutil.Epoch.Add(-3 * time.Hour)}
+	plan, pays := moves.Plan(job)
+	assert.True(t, pays)
+	assert.Equal(t, 1., plan.Spot, "a GPU of an instance of eight costs less, but the others are paid for, too")
+	in := func(zone string) pricing.Offering {
+		return pricing.Offering{InstanceType: "single", Zone: zone, Spot: true}
+	}
+	assert.Equal(t, [][]pricing.Offering{{in("a"), in("b")}}, plan.Offerings)
+	job.Zone = "b"
+	plan, _ = moves.Plan(job)
+	assert.Equal(t, [][]pricing.Offering{{in("b")}}, plan.Offerings)
+	job.Rest = make([]*apiv1.Pod, 63)
+	_, pays = moves.Plan(job)
+	assert.False(t, pays, "all others would restart")
+	market.offers = nil
+	_, pays = moves.Plan(job)
+	assert.False(t, pays, "nothing fits")
+}
+
+func TestThePodSaysWhetherItMoves(t *testing.T) {
 	moves := NewMoves(nil, pricing.Terms{}, nil)
-	silent := testutil.NewPod("p")
-	assert.False(t, moves.Wanted(silent, false))
-	assert.True(t, moves.Wanted(silent, true))
-	assert.True(t, moves.Wanted(testutil.NewPod("p", testutil.Annotated(api.AnnotationMoveToSpot, "true")), false))
-	assert.False(t, moves.Wanted(testutil.NewPod("p", testutil.Annotated(api.AnnotationMoveToSpot, "false")), true))
-	malformed := testutil.NewPod("p", testutil.Annotated(api.AnnotationMoveToSpot, "maybe"))
-	assert.False(t, moves.Wanted(malformed, false))
-	_, err := settingsOf(malformed)
+	for value, want := range map[string][2]bool{"true": {true, true}, "false": {false, true}, "maybe": {false, false}} {
+		wanted, said := moves.Wanted(testutil.NewPod("p", testutil.Annotated(api.AnnotationMoveToSpot, value)))
+		assert.Equal(t, want, [2]bool{wanted, said}, value)
+	}
+	_, said := moves.Wanted(testutil.NewPod("p"))
+	assert.False(t, said)
+	_, err := settingsOf(testutil.NewPod("p", testutil.Annotated(api.AnnotationMoveToSpot, "maybe")))
 	assert.ErrorContains(t, err, api.AnnotationMoveToSpot)
 }

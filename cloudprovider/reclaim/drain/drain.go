@@ -158,10 +158,16 @@ func (d *Drainer) noteDrained(ctx context.Context, node *corev1.Node, n notice.N
 		return err
 	}
 	left := n.Deadline.Sub(now)
-	noticeToEmpty.WithLabelValues(string(n.Source)).Observe(now.Sub(n.FirstSeen).Seconds())
-	leftWhenEmpty.WithLabelValues(string(n.Source)).Observe(left.Seconds())
+	if !n.IsMove() { // nobody takes its instance at the deadline
+		noticeToEmpty.WithLabelValues(string(n.Source)).Observe(now.Sub(n.FirstSeen).Seconds())
+		leftWhenEmpty.WithLabelValues(string(n.Source)).Observe(left.Seconds())
+	}
 	klog.FromContext(ctx).Info("Drained", "node", klog.KObj(node), "instance", n.InstanceID, "left", left)
-	d.config.Events.Eventf(node, events.ReasonDrained, n.Prefix()+"No pods are left on instance %s, %s before its release", n.InstanceID, events.FormatLeft(left))
+	what := n.Prefix() + "No pods are left on instance %s, %s before its release"
+	if n.IsMove() {
+		what = "No pods are left on on-demand instance %s, %s before the end of the move; it is given back"
+	}
+	d.config.Events.Eventf(node, events.ReasonDrained, what, n.InstanceID, events.FormatLeft(left))
 	return nil
 }
 

@@ -42,7 +42,11 @@ func (s *step) evict(ctx context.Context, pod *corev1.Pod) error {
 	switch {
 	case err == nil:
 		drainedPods.WithLabelValues(s.config.Cluster.SystemOf(pod), methodEvict).Inc()
-		s.config.Events.PodEventf(pod, events.ReasonEvicted, s.notice.Prefix()+"Evicted: instance %s of node %s will be released at %s",
+		what := s.notice.Prefix() + "Evicted: instance %s of node %s will be released at %s"
+		if s.notice.IsMove() {
+			what = "Evicted: its job moves from instance %s of node %s to a spot instance, until %s"
+		}
+		s.config.Events.PodEventf(pod, events.ReasonEvicted, what,
 			s.notice.InstanceID, pod.Spec.NodeName, events.FormatTime(s.notice.Deadline))
 		return nil
 	case apierrors.IsNotFound(err):

@@ -57,6 +57,9 @@ func New(config Config) *Giver {
 // WasRefused returns whether the last attempt has shown that the instance has to stay. One that is under way has not: the cloud may accept it.
 func (g *Giver) WasRefused(instance string) bool { return g.attempts.wasRefused(instance) }
 
+// IsUnderWay returns whether the cloud is being asked to remove the instance.
+func (g *Giver) IsUnderWay(instance string) bool { return g.attempts.isUnderWay(instance) }
+
 // Look gives back the instances that are due. It does not wait for the cloud, which start does in a goroutine.
 func (g *Giver) Look(ctx context.Context, start func(func())) {
 	noticed := sets.New[string]()
@@ -113,6 +116,12 @@ func (a *attempts) wasRefused(instance string) bool {
 	defer a.mu.Unlock()
 	last := a.byInstance[instance]
 	return last.refused && !last.underWay
+}
+
+func (a *attempts) isUnderWay(instance string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.byInstance[instance].underWay
 }
 
 // begin notes an attempt to give back the instance now. It returns false, and notes nothing, if one is under way or the last was a moment

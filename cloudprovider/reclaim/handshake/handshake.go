@@ -75,6 +75,8 @@ type Config struct {
 	// ReplacementReady returns whether that place is on nodes that are ready. It must be cheap. If it is nil, pods do not wait for that,
 	// and no job is asked for a second checkpoint.
 	ReplacementReady func(node string) bool
+	// MovesReady returns the same, now, for a Node whose jobs are to move. It must be cheap.
+	MovesReady func(node string) bool
 	// ReplaceWait is for how long after its notice a Node's pods wait for a place at most, if there is none.
 	ReplaceWait time.Duration
 	// PodsPerSecond is how many pods can be asked and evicted in a second, zero if that is not bounded.
@@ -105,8 +107,8 @@ func New(config Config) (*Controller, *Rehearsals, *Moves) {
 	losses := &losses{cluster: config.Cluster, notices: config.Notices, table: table}
 	queue := work.NewRankedQueue("reclaim_jobs", config.Clock, slowestRetry, losses.rankOf)
 	systemPace := pace.New(config.Clock)
-	callers, replacements := &systems{jobs: config.Jobs, clock: config.Clock}, newReplacements(config)
-	moves := &Moves{config: config, table: table, losses: losses, systems: callers, replacements: replacements}
+	callers := &systems{jobs: config.Jobs, clock: config.Clock}
+	moves := &Moves{config: config, table: table, losses: losses, systems: callers}
 	rehearsals := &Rehearsals{config: config, queue: queue, table: table, losses: losses}
 	return &Controller{
 		config:       config,
@@ -118,7 +120,7 @@ func New(config Config) (*Controller, *Rehearsals, *Moves) {
 		warner:       &warner{client: config.Client, requests: config.Requests, events: config.Events, sent: &sentWarnings{byParty: map[cluster.Party]map[types.UID]warning{}}},
 		systems:      callers,
 		awaited:      newAwaitedWriter(config.Cluster, config.NodeClient, config.Clock),
-		replacements: replacements,
+		replacements: newReplacements(config),
 		untracker:    &untracker{config: config, queue: queue, table: table, pace: systemPace},
 		pace:         systemPace,
 	}, rehearsals, moves

@@ -2,20 +2,24 @@ package handshake
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
+	"gpu-spot-autoscaler/cloudprovider/reclaim/pace"
 )
+
+// lastDecision is how long before its deadline a move is decided upon at the latest: the pods of a job that is suspended may take so long to end.
+const lastDecision = pace.SuspendWait + time.Minute
 
 // Moves are the handshakes with jobs that move to spot instances. They are safe for concurrent use.
 type Moves struct {
-	config       Config
-	table        *table
-	losses       *losses
-	systems      *systems
-	replacements *replacements
+	config  Config
+	table   *table
+	losses  *losses
+	systems *systems
 }
 
 // stays returns why a job that is to move stays where it is for now, empty if it may leave. Nobody takes its instance: it leaves only once
@@ -30,10 +34,23 @@ func (m *Moves) stays(l loss, s state) (reason string) {
 		return ""
 	case !s.acknowledged:
 		return "the acknowledgement that a checkpoint is saved has not come"
-	case !m.replacements.haveAll(l) || !m.replacements.areReady(l):
+	case !m.haveReadyPlaces(l):
 		return "its place on a spot instance is not ready"
+	case !m.config.Clock.Now().Before(l.leaving[0].notice.Deadline.Add(-lastDecision)):
+		return "there is no time left for it to leave"
 	}
 	return ""
+}
+
+// haveReadyPlaces returns whether there are places on spot instances that are ready now. One that was there a moment ago does not count, since
+// the job could stay where it is.
+func (m *Moves) haveReadyPlaces(l loss) bool {
+	for node := range l.nodes() {
+		if !m.config.MovesReady(node) {
+			return false
+		}
+	}
+	return true
 }
 
 // noteMissed tells once that a job that is to move has not acknowledged in time, so that it stays.
@@ -65,6 +82,20 @@ func (m *Moves) HaveMissed(node string) bool {
 		}
 	}
 	return false
+}
+
+// AreLeaving returns whether it is settled that a job on the Node leaves, or none is left there, or false as long as that is not known.
+func (m *Moves) AreLeaving(node string) (leaving, known bool) {
+	for _, pod := range cluster.Drainable(m.config.Cluster.PodsOn(node)) {
+		s, open := m.table.get(m.config.Cluster.PartyOf(pod))
+		switch {
+		case !open || s.phase == Asking || s.phase == Warning || s.phase == Deciding:
+			return false, false
+		case !s.phase.isDecided() && (s.job == nil || !s.job.Suspended && !s.job.Stopped):
+			return false, true
+		}
+	}
+	return true, true
 }
 
 // LoseOtherwise returns whether a job on the Node loses pods to a notice that is no move.

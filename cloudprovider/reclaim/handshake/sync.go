@@ -76,7 +76,7 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 	if !c.table.update(l.party, s.id, func(s *state) { s.acknowledged, s.acknowledgedAt = true, c.config.Clock.Now() }) {
 		return
 	}
-	if !s.last && !s.drill {
+	if !s.last && !s.drill && !s.move {
 		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.config.Clock.Since(l.firstSeen()).Seconds())
 	}
 	c.table.conclude(l.party, s, checkpointAcknowledged)

@@ -147,7 +147,7 @@ func (t *table) conclude(party cluster.Party, request state, outcome string) boo
 		s.outcome = outcome
 		t.states[party] = s
 	}
-	if !request.drill { // nothing is lost in a drill
+	if !request.drill && !request.move { // nothing is lost in a drill, nor by a job that stays
 		checkpoints.WithLabelValues(party.System, outcome).Inc()
 	}
 	return true

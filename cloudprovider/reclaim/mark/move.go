@@ -18,10 +18,11 @@ type Moves interface {
 
 // stays are what the Event says about each outcome of a move after which the instance stays.
 var stays = map[move.Outcome]string{
-	move.Missed:    "a job has not acknowledged in time that its work is saved, or could not be prepared",
-	move.Expired:   "its jobs have not left in time",
-	move.Overtaken: "its jobs are losing another node",
-	move.Refused:   "it cannot be given back",
+	move.Missed:      "a job has not acknowledged in time that its work is saved, or could not be prepared",
+	move.Expired:     "its jobs have not left in time",
+	move.Overtaken:   "its jobs are losing another node",
+	move.Interrupted: "the leader ended before its jobs left",
+	move.Refused:     "it cannot be given back",
 }
 
 // endMove restores a Node whose jobs have not moved. Its instance stays.

@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 var (
 	moves = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_moves_total",
-		Help: "On-demand Nodes whose jobs were to move to spot instances, by outcome: completed (the instance is given back), missed (a job did not acknowledge in time that its work is saved, or could not be prepared), expired (the jobs did not leave in time), overtaken (they are losing another Node), refused (the instance has to stay).",
+		Help: "On-demand Nodes whose jobs were to move to spot instances, by outcome: completed (the instance is given back), missed (a job did not acknowledge in time that its work is saved, or could not be prepared), expired (the jobs did not leave in time), interrupted (the leader ended before), overtaken (they are losing another Node), refused (the instance has to stay).",
 	}, []string{"outcome"})
 	inProgress = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "gpu_spot_moves_in_progress",

@@ -28,6 +28,8 @@ import (
 const (
 	// Period is how long jobs may take to leave their Node.
 	Period = 15 * time.Minute
+	// stuckAfter is how long after the deadline a drained Node is restored whose instance the cloud does not remove.
+	stuckAfter = 5 * time.Minute
 	// interval is how often it is looked at which moves are over, and which Nodes are drained.
 	interval = time.Second
 )
@@ -42,6 +44,8 @@ const (
 	Missed Outcome = "missed"
 	// Expired: its time was over before.
 	Expired Outcome = "expired"
+	// Interrupted: the leader ended before it was settled that the jobs leave.
+	Interrupted Outcome = "interrupted"
 	// Overtaken: a job of the Node is losing another Node. A fault of the Node itself takes the place of the move at once.
 	Overtaken Outcome = "overtaken"
 	// Refused: the Node is drained, but its instance has to stay.
@@ -52,6 +56,8 @@ const (
 type Handshakes interface {
 	// HaveMissed returns whether a job on the Node did not acknowledge in time, or could not be prepared.
 	HaveMissed(node string) bool
+	// AreLeaving returns whether it is settled that the jobs leave the Node; known is false as long as that is not known.
+	AreLeaving(node string) (leaving, known bool)
 	// LoseOtherwise returns whether a job on the Node loses pods to a notice that is no move.
 	LoseOtherwise(node string) bool
 }
@@ -119,17 +125,30 @@ func (w *Watcher) look(ctx context.Context) {
 // Over returns whether the jobs of the Node are not to move any more, so that it is to be restored, and why. A Node that is drained, and whose
 // instance is or will be given back, is not.
 func (w *Watcher) Over(node *corev1.Node, n notice.Notice) (outcome Outcome, over bool) {
+	late := w.config.Clock.Since(n.Deadline)
 	switch {
-	case w.config.Removals.IsUnderWay(node):
+	case w.config.Removals.IsUnderWay(node) || w.giver.IsUnderWay(n.InstanceID):
 		return "", false
 	case w.isEmpty(node):
-		return Refused, w.giver.WasRefused(n.InstanceID)
+		return Refused, w.giver.WasRefused(n.InstanceID) || late >= stuckAfter
+	case w.isInterrupted(node, n):
+		return Interrupted, true
 	case w.config.Handshakes.LoseOtherwise(node.Name):
 		return Overtaken, true
 	case w.config.Handshakes.HaveMissed(node.Name):
 		return Missed, true
 	}
-	return Expired, !w.config.Clock.Now().Before(n.Deadline)
+	return Expired, late >= 0 || -late > Period // which nobody but the autoscaler begins
+}
+
+// isInterrupted returns whether a former leader began with the move, and it is not settled that the jobs leave. It may have marked some of their
+// Nodes only, which is written nowhere. Nothing is lost by it: the next leader finds the spot instances that are there.
+func (w *Watcher) isInterrupted(node *corev1.Node, n notice.Notice) bool {
+	if w.config.Notices.Heard(n.InstanceID) {
+		return false
+	}
+	leaving, known := w.config.Handshakes.AreLeaving(node.Name)
+	return known && !leaving
 }
 
 // isEmpty returns whether the Node was drained, and no pod has come back.

@@ -306,7 +306,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 		p.moves = newMoves(config, p, s, trigger.NotifyGang)
 	}
 	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, supervision{p.supervisor, p.moves}, p.gangs)
-	if err := p.addReclaimer(config, s, p.pods.reclaiming.AllPlaced, p.pods.replacementReady(config)); err != nil {
+	if err := p.addReclaimer(config, s, p.pods.reclaiming.AllPlaced, p.pods.replacementReady(config), p.pods.reclaiming.AllReady); err != nil {
 		return nil, err
 	}
 	expander, err := newExpander(config, p.provider, s.kube, s.events)

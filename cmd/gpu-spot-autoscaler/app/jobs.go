@@ -74,7 +74,7 @@ func newAdviser(config *Config, p *parts, memory *market.Memory, recorder record
 func newMoves(config *Config, p *parts, s *shared, wake func()) *moves.Moves {
 	deadlines := spotfirst.NewDeadlines(p.provider, p.deadlines, config.Clock)
 	return moves.New(moves.Config{
-		Member: p.jobs.Member, Pools: p.provider, Market: spotfirst.NewMoves(deadlines, config.Terms, config.Clock), Pods: s.pods,
+		Jobs: p.jobs, Pools: p.provider, Market: spotfirst.NewMoves(deadlines, config.Terms, config.Clock), Pods: s.pods,
 		Nodes: p.informers.Core().V1().Nodes().Lister(), Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
 		Move: func(ctx context.Context, nodes []*corev1.Node) { p.reclaimer.Move(ctx, nodes) },
 	})

@@ -57,7 +57,7 @@ func serveNotices(ctx context.Context, config *Config) error {
 }
 
 // addReclaimer constructs the controller of reclaims. The drain of a Node waits for what the functions say, which may be nil.
-func (p *parts) addReclaimer(config *Config, s *shared, replaced, ready func(node string) bool) error {
+func (p *parts) addReclaimer(config *Config, s *shared, replaced, ready, movesReady func(node string) bool) error {
 	faults, err := faultSettings(config.Faults)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (p *parts) addReclaimer(config *Config, s *shared, replaced, ready func(nod
 	p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: s.reclaims.cluster, Notices: s.reclaims.notices, Removals: s.reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: s.drains,
 		MarkClient: s.marks, Recorder: s.kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: s.wake,
-		Replaced: replaced, ReplacementReady: ready, ReplaceWait: config.ReclaimReplaceWait,
+		Replaced: replaced, ReplacementReady: ready, MovesReady: movesReady, ReplaceWait: config.ReclaimReplaceWait,
 		PodsPerSecond: config.ReclaimRateLimits.PodsPerSecond(), Faults: faults, Pools: p.provider, Problems: p.problems,
 	})
 	return err

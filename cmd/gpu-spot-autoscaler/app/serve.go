@@ -23,7 +23,7 @@ func buildServed(ctx context.Context, config *Config) (*parts, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, p.addReclaimer(config, s, nil, nil)
+	return p, p.addReclaimer(config, s, nil, nil, nil)
 }
 
 // serve serves the provider and the expander until ctx ends.
