@@ -70,6 +70,7 @@ var bounds = map[string]string{
 	"gpu_spot_job_waits_expired_total": "job systems",
 
 	"gpu_spot_drills_total":                              "3 × 6",
+	"gpu_spot_moves_total":                               "6",
 	"gpu_spot_node_faults_total":                         "conditions",
 	"gpu_spot_reclaims_total":                            "sources × 4",
 	"gpu_spot_reclaim_checkpoints_total":                 "job systems × 2",
