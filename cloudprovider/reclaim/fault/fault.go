@@ -26,7 +26,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
+	"gpu-spot-autoscaler/cloudprovider/share"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
 
