@@ -51,6 +51,17 @@ const (
 	// of the pod on, such as 24h. With both, on-demand instances are bought in time. The owner writes them, and the processors read them.
 	AnnotationDeadline = "gpu-spot.autoscaling/deadline"
 	AnnotationWork     = "gpu-spot.autoscaling/work"
+	// AnnotationCapacity, on a pod, is what may be bought for it: CapacitySpotOnly, which is OnDemandNever, CapacitySpotFirst (default) or
+	// CapacityOnDemand. The owner writes it, and the processors read it.
+	AnnotationCapacity = "gpu-spot.autoscaling/capacity"
+	CapacitySpotOnly   = "spot-only"
+	CapacitySpotFirst  = "spot-then-on-demand"
+	CapacityOnDemand   = "on-demand"
+	// AnnotationOnDemandFloor, on the pods of a job, is how many of them are to be on on-demand nodes: a number, or a share of them, such as 25%,
+	// rounded up. The owner writes it, and the processors read it.
+	AnnotationOnDemandFloor = "gpu-spot.autoscaling/on-demand-floor"
+	// AnnotationValueOfTime, on a pod, is TagValueOfTime for this pod and all pools. The owner writes it, and the pricing model reads it.
+	AnnotationValueOfTime = "gpu-spot.autoscaling/value-of-time"
 )
 
 // How often a job is to save a checkpoint.

@@ -111,6 +111,7 @@ var ownTags = map[string]readFunc{
 	api.TagSharedGPU:      func(s *Settings, v string) error { return readBool(&s.SharedGPU, v) },
 	api.TagBuyForCPUPods:  func(s *Settings, v string) error { return readBool(&s.BuyForCPUPods, v) },
 	api.TagOnDemandAfter:  func(s *Settings, v string) error { return readDuration(&s.OnDemandAfter, v) },
+	api.TagValueOfTime:    func(s *Settings, v string) error { return optional(readValueOfTime, &s.ValueOfTime, v) },
 
 	api.TagScaleDownUnneededTime:            readUnneededTime,
 	api.TagScaleDownUnreadyTime:             readUnreadyTime,

@@ -91,7 +91,7 @@ func (c catalogue) Undelivered(string) int { return 0 }
 
 func (c catalogue) RoomBeside(id string, planned map[string]int) int { return c[id].max - planned[id] }
 
-func (c catalogue) NodePrice(id string) (float64, bool) { return c[id].price, true }
+func (c catalogue) NodePrice(id string, _ *float64) (float64, bool) { return c[id].price, true }
 
 // leastCost stands for an expander that chooses the option of the least price per pod. It remembers what it could choose of.
 type leastCost struct {
@@ -160,8 +160,9 @@ type realCore struct {
 func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *realCore {
 	t.Helper()
 	places := podlist.NewPlaces()
-	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: of, Clock: clock.RealClock{}})
-	c := &realCore{t: t, chain: podlist.NewDefault(places, policy), templates: map[string]*framework.NodeInfo{}, bought: map[string]int{}}
+	floors := spotfirst.NewFloors(func(pod *apiv1.Pod) string { return pod.Labels[api.AnnotationPodGroupName] })
+	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: of, Clock: clock.RealClock{}, Floors: floors})
+	c := &realCore{t: t, chain: floors.After(podlist.NewDefault(places, policy, floors)), templates: map[string]*framework.NodeInfo{}, bought: map[string]int{}}
 	provider := testprovider.NewTestCloudProviderBuilder().WithOnScaleUp(func(id string, delta int) error { c.bought[id] += delta; return nil }).Build()
 	provider.SetResourceLimiter(cloudprovider.NewResourceLimiter(nil, nil))
 	for id, offered := range of {
@@ -193,7 +194,8 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	all.NodeGroupListProcessor, all.BinpackingLimiter = search, search
 	c.bundles = &bundles{core: c}
 	c.orchestrator = NewGangs(spotfirst.NewOrchestrator(search, policy), GangsConfig{
-		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, policy.Allows, clock.RealClock{}), Purchases: c.bundles, AllowSpot: policy.AllowSpot, Only: search.Only,
+		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, policy.Allows, clock.RealClock{}), Purchases: c.bundles,
+		Apart: policy.Apart, AllowSpot: policy.AllowSpot, Only: search.Only,
 	})
 	c.initialize(all)
 	return c

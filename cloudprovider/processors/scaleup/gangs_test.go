@@ -97,7 +97,7 @@ func newOrchestrator(members missing) (*Gangs, *inner) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 	core := &inner{clock: clk}
 	o := NewGangs(core, GangsConfig{Members: members, Places: podlist.NewPlaces(), Clock: clk, Planner: noPlans{}, Purchases: &sends{core: core},
-		AllowSpot: func([]*apiv1.Pod, func()) {}})
+		Apart: func(pods []*apiv1.Pod) (onDemand, others []*apiv1.Pod) { return nil, pods }, AllowSpot: func([]*apiv1.Pod, func()) {}})
 	ctx, _, _ := testutil.NewContext(nil, nil)
 	o.Initialize(ctx, nil, nil, nil, taints.TaintConfig{})
 	return o, core

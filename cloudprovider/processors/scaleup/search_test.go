@@ -26,7 +26,7 @@ import (
 // prices are those of offerings, which are bought for CPU pods too.
 type prices map[string]float64
 
-func (p prices) NodePrice(id string) (float64, bool) {
+func (p prices) NodePrice(id string, _ *float64) (float64, bool) {
 	price, ok := p[id]
 	return price, ok
 }
@@ -45,7 +45,9 @@ type shop struct {
 	undelivered map[string]int
 }
 
-func (s shop) NodePrice(id string) (float64, bool) { return s.prices.NodePrice(id) }
+func (s shop) NodePrice(id string, value *float64) (float64, bool) {
+	return s.prices.NodePrice(id, value)
+}
 
 func (s shop) BuysForCPUPods(string) bool { return true }
 

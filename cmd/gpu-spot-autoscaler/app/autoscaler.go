@@ -296,7 +296,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if _, err := p.informers.Core().V1().Pods().Informer().AddEventHandler(p.trigger.PodHandler()); err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
 	}
-	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, p.supervisor, p.gangs)
+	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, podJobs{p.supervisor, p.gangs, p.jobs})
 	if err := p.addReclaimer(config, s, p.pods.reclaiming.AllPlaced, p.pods.replacementReady(config)); err != nil {
 		return nil, err
 	}
