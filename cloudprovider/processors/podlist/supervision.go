@@ -121,7 +121,9 @@ func (s *standIns) returning() []StandInGang {
 }
 
 // isOnDemand returns whether no spot instances may be bought for the pod.
-func isOnDemand(pod *apiv1.Pod) bool { return pod.Annotations[api.AnnotationCapacity] == api.CapacityOnDemand }
+func isOnDemand(pod *apiv1.Pod) bool {
+	return pod.Annotations[api.AnnotationCapacity] == api.CapacityOnDemand
+}
 
 // admit removes abandoned pods, and adds those that would return. They have the lowest priority for which core buys, whatever
 // their own, so that they displace no existing pod.

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 
@@ -47,6 +48,8 @@ type offered struct {
 	node  *apiv1.Node
 	// forCPUPods: the operator lets it be bought for pods that ask for no GPU.
 	forCPUPods bool
+	// loss is how much dearer it is for pods for each unit that their time is worth.
+	loss float64
 	// onDemandAfter is how long pods wait for an on-demand offering; nil for one of spot instances.
 	onDemandAfter *time.Duration
 }
@@ -91,7 +94,9 @@ func (c catalogue) Undelivered(string) int { return 0 }
 
 func (c catalogue) RoomBeside(id string, planned map[string]int) int { return c[id].max - planned[id] }
 
-func (c catalogue) NodePrice(id string, _ *float64) (float64, bool) { return c[id].price, true }
+func (c catalogue) NodePrice(id string, valueOfTime *float64) (float64, bool) {
+	return c[id].price + ptr.Deref(valueOfTime, 0)*c[id].loss, true
+}
 
 // leastCost stands for an expander that chooses the option of the least price per pod. It remembers what it could choose of.
 type leastCost struct {
@@ -151,8 +156,9 @@ type realCore struct {
 	expander     *leastCost
 	// reopen returns the pods of which no more arrive during the evaluation. It may be nil.
 	reopen func(pods []*apiv1.Pod) []*apiv1.Pod
-	// bought counts nodes by offering.
+	// bought counts nodes by offering, running are pods on them.
 	bought  map[string]int
+	running []*apiv1.Pod
 	bundles *bundles
 }
 
@@ -167,7 +173,12 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	provider.SetResourceLimiter(cloudprovider.NewResourceLimiter(nil, nil))
 	for id, offered := range of {
 		provider.AddNodeGroup(id, 0, offered.max, 0)
-		c.templates[id] = framework.NewTestNodeInfo(offered.node)
+		node := offered.node.DeepCopy()
+		node.Labels[api.LabelSpotStrategy] = "SpotAsPriceGo"
+		if offered.onDemandAfter != nil {
+			node.Labels[api.LabelSpotStrategy] = "NoSpot"
+		}
+		c.templates[id] = framework.NewTestNodeInfo(node)
 	}
 	options := config.AutoscalingOptions{
 		EstimatorName: estimator.BinpackingEstimatorName, MaxCoresTotal: 1e6, MaxMemoryTotal: 1 << 60, MaxNodesPerScaleUp: 1000,
@@ -221,6 +232,11 @@ func (c *realCore) limitCores(most int64) {
 		cloudprovider.NewResourceLimiter(nil, map[string]int64{cloudprovider.ResourceNameCores: most}))
 }
 
+// upcoming returns the name of the i-th node that was bought of the offering, as core names it while it is on its way.
+func upcoming(id string, i int) string {
+	return fmt.Sprintf("template-node-for-%s-1-upcoming-%d", id, i)
+}
+
 // loop is what core does with pending pods: it finds places for them on the nodes that were bought, and buys for the others.
 func (c *realCore) loop(pending []*apiv1.Pod) (left []*apiv1.Pod, result *status.ScaleUpStatus) {
 	c.t.Helper()
@@ -228,11 +244,11 @@ func (c *realCore) loop(pending []*apiv1.Pod) (left []*apiv1.Pod, result *status
 	for id, count := range c.bought {
 		for i := range count {
 			node := c.templates[id].Node().DeepCopy()
-			node.Name = fmt.Sprintf("template-node-for-%s-1-upcoming-%d", id, i) // as core names them
+			node.Name = upcoming(id, i)
 			nodes = append(nodes, node)
 		}
 	}
-	require.NoError(c.t, c.ctx.ClusterSnapshot.SetClusterState(nodes, nil, nil))
+	require.NoError(c.t, c.ctx.ClusterSnapshot.SetClusterState(nodes, c.running, nil))
 	left, err := c.chain.Process(c.ctx, pending)
 	require.NoError(c.t, err)
 	if len(left) == 0 {

@@ -26,7 +26,11 @@ import (
 // prices are those of offerings, which are bought for CPU pods too.
 type prices map[string]float64
 
-func (p prices) NodePrice(id string, _ *float64) (float64, bool) {
+// NodePrice returns the price under "<id> at <value>" for pods that say what their time is worth.
+func (p prices) NodePrice(id string, valueOfTime *float64) (float64, bool) {
+	if valueOfTime != nil {
+		id = fmt.Sprintf("%s at %g", id, *valueOfTime)
+	}
 	price, ok := p[id]
 	return price, ok
 }
