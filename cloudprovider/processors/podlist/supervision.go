@@ -168,6 +168,9 @@ func newStandIn(gang StandInGang, i int) *apiv1.Pod {
 			delete(declared, declaration.size)
 		}
 	}
+	if gang.Extra != NotExtra {
+		delete(pod.Annotations, api.AnnotationOnDemandFloor)
+	}
 	if gang.Extra == ExtraSpot {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, api.AnnotationOnDemandAfter, api.OnDemandNever)
 	}

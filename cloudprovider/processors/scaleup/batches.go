@@ -27,7 +27,7 @@ const (
 
 // podBatch is pods that are bought for together.
 type podBatch struct {
-	// name is that of the gang, gpuPods or cpuPods.
+	// name is that of the gang, or begins with gpuPods or cpuPods.
 	name string
 	pods []*apiv1.Pod
 	// minimum is how many of the pods a gang needs. It is 0 for a batch that is no gang.

@@ -8,11 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	testprovider "k8s.io/autoscaler/cluster-autoscaler/cloudprovider/test"
 	"k8s.io/autoscaler/cluster-autoscaler/clusterstate"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaledown"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
 	coretest "k8s.io/autoscaler/cluster-autoscaler/core/test"
@@ -166,7 +168,7 @@ type realCore struct {
 func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *realCore {
 	t.Helper()
 	places := podlist.NewPlaces()
-	floors := spotfirst.NewFloors(func(pod *apiv1.Pod) string { return pod.Labels[api.AnnotationPodGroupName] })
+	floors := spotfirst.NewFloors(func(pod *apiv1.Pod) string { return pod.Labels[api.AnnotationPodGroupName] }, podlist.IsStandIn)
 	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: of, Clock: clock.RealClock{}, Floors: floors})
 	c := &realCore{t: t, chain: floors.After(podlist.NewDefault(places, policy, floors)), templates: map[string]*framework.NodeInfo{}, bought: map[string]int{}}
 	provider := testprovider.NewTestCloudProviderBuilder().WithOnScaleUp(func(id string, delta int) error { c.bought[id] += delta; return nil }).Build()
@@ -245,6 +247,7 @@ func (c *realCore) loop(pending []*apiv1.Pod) (left []*apiv1.Pod, result *status
 		for i := range count {
 			node := c.templates[id].Node().DeepCopy()
 			node.Name = upcoming(id, i)
+			metav1.SetMetaDataAnnotation(&node.ObjectMeta, core.NodeUpcomingAnnotation, "true")
 			nodes = append(nodes, node)
 		}
 	}

@@ -112,7 +112,7 @@ func TestWhatIsWrongWithAnnotationsIsSaid(t *testing.T) {
 
 func TestWhoIsOfTheFloorIsOnDemandUntilItIsReached(t *testing.T) {
 	policy := policyAt(waits{"od": 10 * time.Minute}, 0)
-	policy.config.Floors = NewFloors(func(*apiv1.Pod) string { return "" })
+	policy.config.Floors = NewFloors(nil, nil)
 	first, second := testutil.NewPod("first"), testutil.NewPod("second", until("24h", "24h")...)
 	assert.False(t, policy.OnDemandOnly(first), "before the first loop")
 	chosen := sets.New[types.UID](first.UID, second.UID)

@@ -2,6 +2,7 @@ package spotfirst
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/scheduling"
@@ -26,10 +28,12 @@ import (
 //
 // It is a processor of pods, which has to come before those that place pods on existing and upcoming nodes: pods of a floor take on-demand nodes
 // first. Otherwise pods that have to wait for spot would take the nodes that are on their way for the floor, and others would be bought in each loop.
+// Stand-ins take only those that are on their way, since they must not have a place that a pod needs that exists.
 //
 // Has is safe for concurrent use.
 type Floors struct {
-	groupOf func(*apiv1.Pod) string
+	groupOf   func(*apiv1.Pod) string
+	isStandIn func(*apiv1.Pod) bool
 	// chosen are the pods that are to be on demand as of the last loop.
 	chosen atomic.Pointer[sets.Set[types.UID]]
 }
@@ -37,7 +41,9 @@ type Floors struct {
 var _ pods.PodListProcessor = (*Floors)(nil)
 
 // NewFloors returns Floors for the pods of jobs. Pods are of one job if groupOf returns the same for them, or nothing, and their controller is the same.
-func NewFloors(groupOf func(*apiv1.Pod) string) *Floors { return &Floors{groupOf: groupOf} }
+func NewFloors(groupOf func(*apiv1.Pod) string, isStandIn func(*apiv1.Pod) bool) *Floors {
+	return &Floors{groupOf: groupOf, isStandIn: isStandIn}
+}
 
 // Has returns whether the pod is one of those that the last loop found missing to the on-demand floor of their job. It may be called for nil.
 func (f *Floors) Has(pod *apiv1.Pod) bool {
@@ -56,18 +62,26 @@ func (f *Floors) Process(ctx *cacontext.AutoscalingContext, unschedulable []*api
 	}
 	placed := sets.New[types.UID]()
 	for _, key := range slices.Sorted(maps.Keys(jobs)) {
-		found, _, err := scheduling.NewHintingSimulator().TrySchedulePods(ctx.ClusterSnapshot, jobs[key].missing(), isOnDemand, false)
-		if err != nil {
+		missing := jobs[key].missing()
+		standIns := slices.DeleteFunc(slices.Clone(missing), func(pod *apiv1.Pod) bool { return !f.isStandIn(pod) })
+		others := slices.DeleteFunc(slices.Clone(missing), f.isStandIn)
+		if err := errors.Join(place(ctx, others, isOnDemand, placed), place(ctx, standIns, isUpcomingOnDemand, placed)); err != nil {
 			return nil, fmt.Errorf("place pods of the on-demand floor of %s: %w", key, err)
-		}
-		for _, at := range found {
-			placed.Insert(at.Pod.UID)
 		}
 	}
 	if placed.Len() == 0 {
 		return unschedulable, nil
 	}
 	return slices.DeleteFunc(slices.Clone(unschedulable), func(pod *apiv1.Pod) bool { return placed.Has(pod.UID) }), nil
+}
+
+// place places pods on such nodes, and enters which of them have a place.
+func place(ctx *cacontext.AutoscalingContext, pods []*apiv1.Pod, on func(*framework.NodeInfo) bool, placed sets.Set[types.UID]) error {
+	found, _, err := scheduling.NewHintingSimulator().TrySchedulePods(ctx.ClusterSnapshot, pods, on, false)
+	for _, at := range found {
+		placed.Insert(at.Pod.UID)
+	}
+	return err
 }
 
 // CleanUp does nothing.
@@ -182,3 +196,8 @@ func (f *Floors) keyOf(pod *apiv1.Pod) string {
 }
 
 func isOnDemand(node *framework.NodeInfo) bool { return !pricing.OfferingOf(node.Node()).Spot }
+
+// isUpcomingOnDemand returns whether the node is on its way: core adds such nodes to the snapshot, with an annotation.
+func isUpcomingOnDemand(node *framework.NodeInfo) bool {
+	return isOnDemand(node) && node.Node().Annotations[core.NodeUpcomingAnnotation] == "true"
+}

@@ -93,7 +93,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow := &podFlow{added: &podlist.AddedPods{}, skipped: &reasons.Skipped{}, judgements: explain.NewJudgements(config.Clock)}
 	places := podlist.NewPlaces()
 	flow.deadlines = spotfirst.NewDeadlines(provider, desk, config.Clock)
-	flow.floors = spotfirst.NewFloors(func(pod *apiv1.Pod) string { return flow.groupOf(pod, jobs) })
+	flow.floors = spotfirst.NewFloors(func(pod *apiv1.Pod) string { return flow.groupOf(pod, jobs) }, podlist.IsStandIn)
 	policy := spotfirst.NewPolicy(spotfirst.Config{
 		Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: flow.deadlines, Floors: flow.floors,
 		HasRun: flow.hasRun,
