@@ -74,7 +74,7 @@ func TestPodsOnDemandAreBoughtForFirst(t *testing.T) {
 	_, err := o.ScaleUp(pods, nil, nil, nil, false)
 	require.NoError(t, err)
 	assert.Equal(t, [][]string{{"od"}, {"never"}, {"any"}}, inner.calls, "the others fill what they leave")
-	choices := o.policy.Choices(o.autoscaling.CloudProvider.NodeGroups())
+	choices := o.policy.Choices(contextOf("spot", "od").CloudProvider.NodeGroups())
 	assert.Greater(t, choices(pods[2]), choices(pods[1]), "and they are placed before those that wait for spot")
 	assert.Greater(t, choices(pods[0]), choices(pods[2]))
 }
