@@ -83,8 +83,10 @@ func Amount(amount float64, currency string) string {
 	return fmt.Sprintf("%.3f %s", amount, currency)
 }
 
-// marketPricer is a PricingModel that knows the price without its dearness, and its currency. Model is one.
+// marketPricer is a PricingModel that knows the price without its dearness, its currency, and the price with its dearness for some pods. Model is
+// one.
 type marketPricer interface {
+	GroupPrice(groupID string, pods []*apiv1.Pod) (perHour float64, known bool)
 	MarketPrice(node *apiv1.Node) (perHour float64, known bool)
 	Currency() string
 }
@@ -160,6 +162,10 @@ func (l *LeastPrice) candidate(option expander.Option, nodeInfos map[string]*fra
 	}
 	c.Price, c.Priced = price*float64(option.NodeCount), true
 	if model, ok := l.model.(marketPricer); ok {
+		if own, known := model.GroupPrice(c.NodeGroup, option.Pods); known {
+			price = own
+			c.Price = price * float64(option.NodeCount)
+		}
 		c.Currency = model.Currency()
 		if market, known := model.MarketPrice(info.Node()); known && market > 0 {
 			c.Price = market * float64(option.NodeCount)

@@ -41,6 +41,9 @@ type ModelConfig struct {
 	// Dearness returns the factor on an offering's price, 1 or more, for what the market does not price: that its instances are
 	// likely to be reclaimed soon, or to be out of stock. Optional.
 	Dearness func(Offering) float64
+	// GroupPrice returns the price of a node of the node group per hour, with its dearness for pods whose time is worth that much; nil if they do
+	// not say. It returns false if the price is not known. Optional.
+	GroupPrice func(groupID string, valueOfTime *float64) (float64, bool)
 }
 
 // Model prices nodes and pods. It is safe for concurrent use if the functions of its configuration are. It makes no calls to the
@@ -62,6 +65,15 @@ func (m *Model) NodePrice(node *apiv1.Node, start, end time.Time) (float64, erro
 		return 0, fmt.Errorf("node %s (%s in %q): %w", node.Name, node.Labels[apiv1.LabelInstanceTypeStable], node.Labels[apiv1.LabelTopologyZone], ErrNoPrice)
 	}
 	return perHour * hours(start, end), nil
+}
+
+// GroupPrice returns the price of a node of the node group per hour, with its dearness for the pods. It returns false if that is not known, as for
+// node groups that the model does not know.
+func (m *Model) GroupPrice(groupID string, pods []*apiv1.Pod) (float64, bool) {
+	if m.config.GroupPrice == nil {
+		return 0, false
+	}
+	return m.config.GroupPrice(groupID, ValueOfTime(pods...))
 }
 
 // Currency returns the currency of the prices, or "" while it is not known.

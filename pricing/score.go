@@ -56,6 +56,14 @@ func UsefulCost(price, onDemand float64, r Reliability, t Terms) float64 {
 	return cost
 }
 
+// With returns the terms with that value of time, which is the same as theirs for nil.
+func (t Terms) With(valueOfTime *float64) Terms {
+	if valueOfTime != nil {
+		t.ValueOfTime = *valueOfTime
+	}
+	return t
+}
+
 // worthwhile returns the life of an instance as it counts: nobody would begin for less than twice a restart.
 func (t Terms) worthwhile(life time.Duration) time.Duration { return max(life, 2*t.Restart) }
 

@@ -53,6 +53,17 @@ const (
 	AnnotationWork     = "gpu-spot.autoscaling/work"
 	// AnnotationMoveToSpot, on a pod, is TagMoveToSpot for its job. The owner writes it, and the processors read it.
 	AnnotationMoveToSpot = "gpu-spot.autoscaling/move-to-spot"
+	// AnnotationCapacity, on a pod, is what may be bought for it: CapacitySpotOnly, which is OnDemandNever, CapacitySpotFirst (default) or
+	// CapacityOnDemand. The owner writes it, and the processors read it.
+	AnnotationCapacity = "gpu-spot.autoscaling/capacity"
+	CapacitySpotOnly   = "spot-only"
+	CapacitySpotFirst  = "spot-then-on-demand"
+	CapacityOnDemand   = "on-demand"
+	// AnnotationOnDemandFloor, on the pods of a job, is how many of them are to be on on-demand nodes: a number, or a share of them, such as 25%,
+	// rounded up. The owner writes it, and the processors read it.
+	AnnotationOnDemandFloor = "gpu-spot.autoscaling/on-demand-floor"
+	// AnnotationValueOfTime, on a pod, is TagValueOfTime for this pod and all pools. The owner writes it, and the pricing model reads it.
+	AnnotationValueOfTime = "gpu-spot.autoscaling/value-of-time"
 )
 
 // How often a job is to save a checkpoint.

@@ -38,6 +38,8 @@ const (
 	TagMoveToSpot = "gpu-spot.autoscaling/move-to-spot"
 	// TagOnDemandAfter is how long pods wait for spot capacity before on-demand instances of the pool are bought for them.
 	TagOnDemandAfter = "gpu-spot.autoscaling/on-demand-after"
+	// TagValueOfTime is what it is worth per instance-hour that a job on instances of the pool is over sooner.
+	TagValueOfTime = "gpu-spot.autoscaling/value-of-time"
 )
 
 // Cluster Autoscaler's options of a node group, under the names of its flags. They are shorter than the tags that begin with

@@ -7,7 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/market"
 )
@@ -48,6 +50,46 @@ func TestAnOfferingThatIsLostOftenLosesToOneThatCostsLittleMore(t *testing.T) {
 			assert.Greater(t, *o.LifeHours, 10.)
 		}
 	}
+}
+
+func TestTimeIsWorthWhatThePodsSayOrElseThePoolOrElseTheFlag(t *testing.T) {
+	memory := market.NewMemory()
+	f := newFixture(t, newFakeCloud(spotGroup("asg-1"), spotGroup("asg-2")), withMarket(memory), func(c *Config) { c.Terms.ValueOfTime = 5 })
+	f.cloud.groups["asg-2"].Tags[api.TagValueOfTime] = "100"
+	f.refresh()
+	const ofTagged = "asg-2/" + a10 + "/zone-a/spot"
+	offering := pricing.Offering{InstanceType: a10, Zone: "zone-a", Spot: true}
+	cost := func(value float64) float64 {
+		return pricing.UsefulCost(3, 10, memory.Of(offering), pricing.Terms{Restart: 10 * time.Minute, ValueOfTime: value})
+	}
+	for name, c := range map[string]struct {
+		group string
+		value *float64
+		want  float64
+	}{
+		"the flag":                  {a10InA, nil, cost(5)},
+		"the pool":                  {ofTagged, nil, cost(100)},
+		"the pods in any pool":      {a10InA, ptr.To(20.), cost(20)},
+		"the pods against the pool": {ofTagged, ptr.To(20.), cost(20)},
+		"the on-demand price":       {ofTagged, ptr.To(0.), cost(10)},
+	} {
+		price, known := f.provider.NodePrice(c.group, c.value)
+		require.True(t, known)
+		assert.InDelta(t, c.want, price, 1e-9, name)
+	}
+	pools, _ := f.provider.Pools()
+	for _, pool := range pools {
+		for _, o := range pool.Offerings {
+			if o.ID == ofTagged {
+				assert.InDelta(t, cost(100), *o.UsefulCost, 1e-9, "and the status says so")
+			}
+		}
+	}
+	model, err := f.provider.Pricing()
+	require.NoError(t, err)
+	price, known := model.(*pricing.Model).GroupPrice(ofTagged, nil)
+	require.True(t, known)
+	assert.InDelta(t, cost(100), price, 1e-9, "and the expander chooses by it")
 }
 
 func TestWhatOnePoolIsRefusedAndWhatItGetsIsRemembered(t *testing.T) {

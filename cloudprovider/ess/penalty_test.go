@@ -20,7 +20,7 @@ import (
 // price returns the hourly price with which the node group is compared with others.
 func (f *fixture) price(groupID string) float64 {
 	f.Helper()
-	price, known := f.provider.NodePrice(groupID)
+	price, known := f.provider.NodePrice(groupID, nil)
 	require.True(f, known)
 	return price
 }

@@ -191,7 +191,8 @@ func New(config Config) (*Provider, error) {
 		View: view, config: config, manager: shared, cancel: cancel, reporter: reporter, groups: groups, nodes: nodes,
 		refresher: newRefresher(config, shared, groups, reporter, bounds),
 		model: pricing.NewModel(pricing.ModelConfig{
-			Prices: config.Prices, Shape: view.shape, Candidates: view.candidates, Dearness: view.dearness,
+			Prices: config.Prices, Shape: view.shape, Candidates: view.candidates, GroupPrice: view.NodePrice,
+			Dearness: func(offering pricing.Offering) float64 { return view.dearness(offering, config.Terms) },
 		}),
 	}, nil
 }

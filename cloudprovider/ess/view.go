@@ -180,14 +180,16 @@ func (v *View) RoomBeside(groupID string, planned map[string]int) int {
 }
 
 // NodePrice returns the hourly price of one node of the group, for comparison with others: the market price, raised where
-// instances are being reclaimed or run short. It is false while the price is unknown.
-func (v *View) NodePrice(groupID string) (float64, bool) {
+// instances are lost or run short, which costs more the more the time of the pods is worth; nil if they do not say, then the pool or the flag does.
+// It is false while the price is unknown.
+func (v *View) NodePrice(groupID string, valueOfTime *float64) (float64, bool) {
 	last := v.store.Last()
 	known := last.PoolOf(groupID)
 	if known == nil {
 		return 0, false
 	}
-	return known.Price(last.Groups[groupID].Offering, v.prices, v.dearness)
+	terms := v.terms.With(known.Settings.ValueOfTime).With(valueOfTime)
+	return known.Price(last.Groups[groupID].Offering, v.prices, func(offering pricing.Offering) float64 { return v.dearness(offering, terms) })
 }
 
 // MarketPrice returns the hourly price of one node of the group, that of the dearest offering for a whole pool. It is false while the
@@ -204,12 +206,12 @@ func (v *View) MarketPrice(groupID string) (float64, bool) {
 // dearness returns the factor by which the price of the offering counts for more than it is: because instances of it are lost and
 // purchases of it refused (pricing.UsefulCost), because instances of it are being reclaimed, and because more of them are asked for than there
 // may be in stock.
-func (v *View) dearness(offering pricing.Offering) float64 {
-	return v.risk(offering) * v.penalty.Of(offering) * v.store.Last().Crowding(offering)
+func (v *View) dearness(offering pricing.Offering, terms pricing.Terms) float64 {
+	return v.risk(offering, terms) * v.penalty.Of(offering) * v.store.Last().Crowding(offering)
 }
 
 // risk returns how much dearer an hour of useful work is than an hour of an instance.
-func (v *View) risk(offering pricing.Offering) float64 {
+func (v *View) risk(offering pricing.Offering, terms pricing.Terms) float64 {
 	price, known := v.prices.Price(offering)
 	if !known || price <= 0 || !offering.Spot {
 		return 1
@@ -217,7 +219,7 @@ func (v *View) risk(offering pricing.Offering) float64 {
 	onDemand := offering
 	onDemand.Spot = false
 	listed, _ := v.prices.Price(onDemand)
-	return pricing.UsefulCost(price, listed, v.market.Of(offering), v.terms) / price
+	return pricing.UsefulCost(price, listed, v.market.Of(offering), terms) / price
 }
 
 // MostPods returns how many pods with the requests of this one the pools could hold, if each were bought up to its maximum with
@@ -238,17 +240,21 @@ func (v *View) Pools() (pools []status.Pool, refreshed time.Time) {
 	last := v.store.Last()
 	pools = last.Status(v.prices)
 	for i := range pools {
+		terms := v.terms
+		if known := last.Pools[pools[i].ID]; known != nil {
+			terms = terms.With(known.Settings.ValueOfTime)
+		}
 		for j := range pools[i].Offerings {
-			v.addReliability(&pools[i].Offerings[j], last.Groups[pools[i].Offerings[j].ID].Offering)
+			v.addReliability(&pools[i].Offerings[j], last.Groups[pools[i].Offerings[j].ID].Offering, terms)
 		}
 	}
 	return pools, last.Refreshed
 }
 
 // addReliability adds what is known of the market of the offering.
-func (v *View) addReliability(to *status.Offering, offering pricing.Offering) {
+func (v *View) addReliability(to *status.Offering, offering pricing.Offering, terms pricing.Terms) {
 	if to.Price != nil {
-		to.UsefulCost = ptr.To(*to.Price * v.dearness(offering))
+		to.UsefulCost = ptr.To(*to.Price * v.dearness(offering, terms))
 	}
 	if known := v.market.Of(offering); known.Life > 0 {
 		to.LifeHours, to.Refusal = ptr.To(known.Life.Hours()), ptr.To(known.Refusal)

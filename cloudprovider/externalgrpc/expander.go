@@ -27,6 +27,7 @@ type Policy interface {
 	Allows(groupID string, pods []*apiv1.Pod) bool
 	AllowSpot(pods []*apiv1.Pod, choose func())
 	SpotOnly(pod *apiv1.Pod) bool
+	OnDemandOnly(pod *apiv1.Pod) bool
 }
 
 // Expander implements the service Expander. It is safe for concurrent use.
@@ -88,8 +89,9 @@ func (e *Expander) optionsOf(request *protos.BestOptionsRequest) (options []expa
 }
 
 // allowed returns the options that their pods may have. The client takes an option for all of its pods or not at all, and the pods of one tenant
-// must not keep those of all others from what they may have. So if nothing is left, those that never may be on demand do not count. If nothing is
-// left then, pods whose deadline is close have spot instances, and at last one pod is enough that may have the option.
+// must not keep those of all others from what they may have. So those that are to be on demand only count where nothing may be bought for others. If
+// nothing is left, those that never may be on demand do not count. If nothing is left then, pods whose deadline is close have spot instances, and at
+// last one pod is enough that may have the option.
 func (e *Expander) allowed(options []expander.Option) []expander.Option {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -97,7 +99,7 @@ func (e *Expander) allowed(options []expander.Option) []expander.Option {
 	for _, option := range options {
 		pods = append(pods, option.Pods...)
 	}
-	found := e.firstOf(options, e.policy.Allows, e.allowsOthers)
+	found := e.firstOf(options, e.allowsForSpotTakers, e.policy.Allows, e.allowsOthers)
 	if len(found) == 0 {
 		e.policy.AllowSpot(pods, func() { found = e.firstOf(options, e.policy.Allows, e.allowsOne) })
 	}
@@ -118,6 +120,12 @@ func (e *Expander) firstOf(options []expander.Option, rules ...allows) (found []
 		}
 	}
 	return found
+}
+
+// allowsForSpotTakers returns whether the node group may be bought for those of the pods that may be on spot.
+func (e *Expander) allowsForSpotTakers(groupID string, pods []*apiv1.Pod) bool {
+	takers := slices.DeleteFunc(slices.Clone(pods), e.policy.OnDemandOnly)
+	return len(takers) > 0 && e.policy.Allows(groupID, takers)
 }
 
 // allowsOthers returns whether the node group may be bought for those of the pods that may be on demand.

@@ -34,7 +34,8 @@ func (c *choice) Allows(id string, pods []*apiv1.Pod) bool {
 	never := slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return pod.Name == c.never[id] })
 	return !never && (!c.forbidden[id] || c.spot)
 }
-func (c *choice) SpotOnly(*apiv1.Pod) bool { return false }
+func (c *choice) SpotOnly(*apiv1.Pod) bool     { return false }
+func (c *choice) OnDemandOnly(*apiv1.Pod) bool { return false }
 func (c *choice) AllowSpot(pods []*apiv1.Pod, choose func()) {
 	if !slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return pod.Name == "late" }) {
 		return
@@ -121,6 +122,7 @@ func TestThePodsOfOneTenantDoNotDecideForThoseOfOthersWhetherTheyAreOnSpot(t *te
 	}
 	never := wanting(map[string]string{api.AnnotationOnDemandAfter: api.OnDemandNever})
 	late := wanting(map[string]string{api.AnnotationDeadline: time.Now().Add(time.Hour).Format(time.RFC3339), api.AnnotationWork: "1h"})
+	onDemand := wanting(map[string]string{api.AnnotationCapacity: api.CapacityOnDemand})
 	waiting := wanting(nil)
 	for name, test := range map[string]struct {
 		pods    []*apiv1.Pod
@@ -133,6 +135,10 @@ func TestThePodsOfOneTenantDoNotDecideForThoseOfOthersWhetherTheyAreOnSpot(t *te
 		"a late job is on spot if there is nothing else":         {[]*apiv1.Pod{never, late}, []string{"spot"}, []string{"spot"}},
 		"those that are not late are on spot":                    {[]*apiv1.Pod{never, waiting}, []string{"spot", "on-demand"}, []string{"spot"}},
 		"or wait for it":                                         {[]*apiv1.Pod{never, waiting}, []string{"on-demand"}, nil},
+		"a pod that takes on demand only is on demand":           {[]*apiv1.Pod{onDemand}, []string{"spot", "on-demand"}, []string{"on-demand"}},
+		"and gets nothing of spot alone":                         {[]*apiv1.Pod{onDemand}, []string{"spot"}, nil},
+		"beside one that waits for spot it has what that has":    {[]*apiv1.Pod{onDemand, waiting}, []string{"spot", "on-demand"}, []string{"spot"}},
+		"or else its own":                                        {[]*apiv1.Pod{onDemand, waiting}, []string{"on-demand"}, []string{"on-demand"}},
 		"nothing on demand is bought for pods that never are so": {[]*apiv1.Pod{never}, []string{"on-demand"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

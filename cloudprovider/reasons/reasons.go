@@ -33,6 +33,8 @@ const (
 	WaitsForSpot Code = "waits-for-spot"
 	// SpotOnly: the pod never gets on-demand instances.
 	SpotOnly Code = "spot-only"
+	// OnDemandOnly: the pod gets no spot instances.
+	OnDemandOnly Code = "on-demand-only"
 	// DeadlineClose: the deadline of the pod is too close for a spot instance, or spot would cost more until then.
 	DeadlineClose Code = "deadline-close"
 	// Backoff: the last purchase failed, and Cluster Autoscaler waits before the next.
@@ -115,7 +117,7 @@ func (r *Reason) Reasons() []string { return []string{r.Message} }
 // after tags and before what nobody can mend.
 var effort = map[Code]int{
 	Settling: 1, HasPlace: 1, Bought: 1, NotJudged: 1, WaitsForSpot: 2, NoStock: 2, Backoff: 2, NoPrice: 3,
-	PriceCap: 4, SpendCap: 5, PoolMaximum: 5, GroupMaximum: 5, GPUPodsOnly: 5, SpotOnly: 6, ClusterLimit: 6, OutOfOrder: 7, GangIncomplete: 7,
+	PriceCap: 4, SpendCap: 5, PoolMaximum: 5, GroupMaximum: 5, GPUPodsOnly: 5, SpotOnly: 6, OnDemandOnly: 6, ClusterLimit: 6, OutOfOrder: 7, GangIncomplete: 7,
 	NotAtOnce: 8, GangDoesNotFit: 8, DeadlineClose: 8, MaximumWaitOver: 8, DoesNotFit: 20, ResourceClaims: 20, Retired: 30,
 }
 

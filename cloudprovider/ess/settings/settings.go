@@ -76,6 +76,10 @@ type Settings struct {
 	// MoveToSpot says that jobs on on-demand instances of the pool are to move to spot ones where that pays, unless they say otherwise.
 	MoveToSpot bool
 
+	// ValueOfTime is what it is worth per instance-hour that a job is over sooner, 0 for the on-demand price. Nil means the value of the flag
+	// --value-of-time.
+	ValueOfTime *float64
+
 	// The following override the flags of the same name for the nodes of this pool. Nil means the value of the flag.
 
 	ScaleDownUnneededTime, ScaleDownUnreadyTime, MaxNodeProvisionTime *time.Duration

@@ -112,6 +112,7 @@ var ownTags = map[string]readFunc{
 	api.TagBuyForCPUPods:  func(s *Settings, v string) error { return readBool(&s.BuyForCPUPods, v) },
 	api.TagOnDemandAfter:  func(s *Settings, v string) error { return readDuration(&s.OnDemandAfter, v) },
 	api.TagMoveToSpot:     func(s *Settings, v string) error { return readBool(&s.MoveToSpot, v) },
+	api.TagValueOfTime:    func(s *Settings, v string) error { return optional(readValueOfTime, &s.ValueOfTime, v) },
 
 	api.TagScaleDownUnneededTime:            readUnneededTime,
 	api.TagScaleDownUnreadyTime:             readUnreadyTime,

@@ -12,6 +12,8 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"gpu-spot-autoscaler/pricing"
 )
 
 // Values beyond these bounds are rejected as mistakes.
@@ -96,6 +98,11 @@ func readSpend(to *float64, value string) error {
 	}
 	*to = spend
 	return nil
+}
+
+func readValueOfTime(to *float64, value string) (err error) {
+	*to, err = pricing.ParseValueOfTime(value)
+	return err
 }
 
 var instanceTypeID = regexp.MustCompile(`^ecs(\.[a-z0-9-]+){1,3}$`)

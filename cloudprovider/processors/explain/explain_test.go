@@ -147,6 +147,8 @@ func TestAPodIsToldTheReasonForWhichItWaits(t *testing.T) {
 		"a CPU pod":           {spot(nil), testutil.NewPod("p", testutil.WithoutGPU), reasons.GPUPodsOnly, "bought only for pods that ask for a GPU", api.TagBuyForCPUPods},
 		"waits for spot":      {newWorld(&offering{id: "od", gpus: "1", onDemand: time.Hour}), createdNow(testutil.NewPod("p", one)), reasons.WaitsForSpot, "on-demand, for which the pod waits until", "shorten " + api.TagOnDemandAfter},
 		"spot only":           {newWorld(&offering{id: "od", gpus: "1", onDemand: time.Hour}), testutil.NewPod("p", one, testutil.Annotated(api.AnnotationOnDemandAfter, "never")), reasons.SpotOnly, "never to have on-demand", "Change "},
+		"spot only capacity":  {newWorld(&offering{id: "od", gpus: "1", onDemand: time.Hour}), testutil.NewPod("p", one, testutil.Annotated(api.AnnotationCapacity, "spot-only")), reasons.SpotOnly, "never to have on-demand", "Change "},
+		"on demand only":      {spot(nil), testutil.NewPod("p", one, testutil.Annotated(api.AnnotationCapacity, "on-demand")), reasons.OnDemandOnly, "to have on-demand instances only", "Change " + api.AnnotationCapacity},
 		"deadline":            {spot(nil), testutil.NewPod("p", one, testutil.Annotated(api.AnnotationDeadline, time.Now().Add(time.Minute).Format(time.RFC3339)), testutil.Annotated(api.AnnotationWork, "1h")), reasons.DeadlineClose, "too close for a spot instance", "Move the deadline"},
 		"settling":            {holding(reasons.Settling), testutil.NewPod("p", one), reasons.Settling, "It is settling.", "Mend it."},
 		"incomplete gang":     {holding(reasons.GangIncomplete), testutil.NewPod("p", one), reasons.GangIncomplete, "It is gang-incomplete.", "Mend it."},

@@ -203,10 +203,14 @@ func (e *Explainer) rules(pod *apiv1.Pod, group cloudprovider.NodeGroup) []*reas
 	if wait := e.config.Policy.Wait(group.Id(), pod); wait > 0 {
 		_, onDemand := e.config.Provider.OnDemandAfter(group.Id())
 		switch {
+		case !onDemand && e.config.Policy.OnDemandOnly(pod):
+			rules = append(rules, reasons.New(reasons.OnDemandOnly, "Change "+api.AnnotationCapacity+" or "+api.AnnotationOnDemandFloor+" of the pod.",
+				"the pod is to have on-demand instances only (%s), or the on-demand floor of its job is not reached (%s)", api.AnnotationCapacity, api.AnnotationOnDemandFloor))
 		case !onDemand:
 			rules = append(rules, reasons.New(reasons.DeadlineClose, "Move the deadline of the pod, or add on-demand instances.", "the deadline of the pod is too close for a spot instance, or spot would cost more until then"))
 		case wait == spotfirst.Never:
-			rules = append(rules, reasons.New(reasons.SpotOnly, "Change "+api.AnnotationOnDemandAfter+" of the pod.", "the pod is never to have on-demand instances (%s)", api.AnnotationOnDemandAfter))
+			rules = append(rules, reasons.New(reasons.SpotOnly, "Change "+api.AnnotationOnDemandAfter+" or "+api.AnnotationCapacity+" of the pod.",
+				"the pod is never to have on-demand instances (%s or %s)", api.AnnotationOnDemandAfter, api.AnnotationCapacity))
 		default:
 			at := e.config.Clock.Now().Add(wait).UTC().Format("15:04:05 MST")
 			rules = append(rules, reasons.New(reasons.WaitsForSpot, "Wait until "+at+", or shorten "+api.TagOnDemandAfter+" of the pool or the pod.", "on-demand, for which the pod waits until %s", at))

@@ -38,9 +38,9 @@ func (f *filling) list() (parts []Part) {
 }
 
 // cost returns the price of all parts per hour. It is infinite while a price is not known.
-func (f *filling) cost(offerings Offerings) (sum float64) {
+func (f *filling) cost(offerings Offerings, valueOfTime *float64) (sum float64) {
 	for id, nodes := range f.planned {
-		price, known := offerings.NodePrice(id)
+		price, known := offerings.NodePrice(id, valueOfTime)
 		if !known {
 			return math.Inf(1)
 		}
@@ -68,27 +68,35 @@ func (p *Planner) gpusLeft(groups []cloudprovider.NodeGroup, templates map[strin
 	return gpus
 }
 
-// fill places as many of the pods as it can on nodes of the groups: first those that request GPUs, then the others, which fill what
-// those leave. The snapshot is as before when it returns.
+// fill places as many of the pods as it can on nodes of the groups that may be bought for them: of those that are apart first those that request
+// GPUs, then the others, which fill what those leave. The snapshot is as before when it returns.
 func (p *Planner) fill(groups []cloudprovider.NodeGroup, request Request) (*filling, error) {
 	snapshot := p.autoscaling.ClusterSnapshot
 	snapshot.Fork()
 	defer snapshot.Revert()
 	f := &filling{parts: map[string]*Part{}, planned: map[string]int{}, groups: map[string]string{}}
+	for _, pods := range request.Apart {
+		allowed := slices.DeleteFunc(slices.Clone(groups), func(group cloudprovider.NodeGroup) bool { return !p.allows(group.Id(), pods) })
+		for _, alike := range gpuFirst(pods) {
+			if all, err := p.fillWith(f, alike, allowed, request); err != nil || !all {
+				return f, err
+			}
+		}
+	}
+	return f, nil
+}
+
+// gpuFirst returns the pods that request GPUs, and the others.
+func gpuFirst(pods []*apiv1.Pod) [2][]*apiv1.Pod {
 	var gpu, cpu []*apiv1.Pod
-	for _, pod := range request.Pods {
+	for _, pod := range pods {
 		if processors.RequestsGPU(pod) {
 			gpu = append(gpu, pod)
 		} else {
 			cpu = append(cpu, pod)
 		}
 	}
-	for _, pods := range [][]*apiv1.Pod{gpu, cpu} {
-		if all, err := p.fillWith(f, pods, groups, request); err != nil || !all {
-			return f, err
-		}
-	}
-	return f, nil
+	return [...][]*apiv1.Pod{gpu, cpu}
 }
 
 // fillWith places the pods, and returns whether all of them have a place.
@@ -149,7 +157,7 @@ func (p *Planner) estimate(group cloudprovider.NodeGroup, pods []*equivalence.Po
 	planned := len(f.groups)
 	estimation := estimator.NewEstimationContext(p.autoscaling.MaxNodesTotal, nil, request.Nodes+planned)
 	nodes, placed := p.estimators(p.autoscaling.ClusterSnapshot, estimation).Estimate(suitable, template, group)
-	price, known := p.offerings.NodePrice(group.Id())
+	price, known := p.offerings.NodePrice(group.Id(), request.valueOfTime)
 	if !known {
 		price = math.Inf(1)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // maxTime limits the time that one plan takes. The domains that are left then are not looked at.
@@ -26,8 +27,9 @@ const maxTime = 2 * time.Second
 
 // Offerings knows the offerings, by the ids of their node groups.
 type Offerings interface {
-	// NodePrice returns the price of a node per instance-hour, and false while it is not known.
-	NodePrice(groupID string) (float64, bool)
+	// NodePrice returns the price of a node per instance-hour for pods whose time is worth that much, nil if they do not say. It returns false
+	// while the price is not known.
+	NodePrice(groupID string, valueOfTime *float64) (float64, bool)
 	// BuysForCPUPods returns whether nodes of the offering may be bought for pods that request no GPU.
 	BuysForCPUPods(groupID string) bool
 	// RoomBeside returns how many instances of the offering may be bought beside those that are planned, by node group.
@@ -46,12 +48,16 @@ type Part struct {
 type Request struct {
 	// Pods all have to have a place, or nothing is bought.
 	Pods []*apiv1.Pod
+	// Apart are the same pods, those apart for which different node groups may be bought. The first of them are placed first.
+	Apart [][]*apiv1.Pod
 	// AnyZone allows several zones.
 	AnyZone bool
 	// Nodes is how many nodes the cluster has.
 	Nodes int
 	// Templates are the nodes that each node group would bring.
 	Templates map[string]*framework.NodeInfo
+	// valueOfTime is what the pods say that their time is worth; nil if they do not.
+	valueOfTime *float64
 }
 
 // ImpossibleError says why there is no plan.
@@ -125,6 +131,7 @@ func (d domain) has(template *apiv1.Node) bool {
 
 // Plan returns the cheapest plan that has a place for all pods. The error is an *ImpossibleError if there is none.
 func (p *Planner) Plan(request Request) ([]Part, error) {
+	request.valueOfTime = pricing.ValueOfTime(request.Pods...)
 	began, candidates := p.clock.Now(), p.candidates(request)
 	upcoming, _ := p.registry.GetUpcomingNodes()
 	for _, count := range upcoming {
@@ -153,7 +160,7 @@ func (p *Planner) Plan(request Request) ([]Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch cost := found.cost(p.offerings); {
+		switch cost := found.cost(p.offerings, request.valueOfTime); {
 		case found.placed < len(request.Pods):
 			impossible.compare(int64(found.placed), pods, "pods", d)
 		case best == nil || cost < least:
@@ -166,16 +173,20 @@ func (p *Planner) Plan(request Request) ([]Part, error) {
 	return best, nil
 }
 
-// candidates returns the node groups that may be bought of now.
+// candidates returns the node groups that may be bought of now for some of the pods.
 func (p *Planner) candidates(request Request) (found []cloudprovider.NodeGroup) {
 	now := p.clock.Now()
 	for _, group := range p.autoscaling.CloudProvider.NodeGroups() {
-		if request.Templates[group.Id()] != nil && p.allows(group.Id(), request.Pods) && group.Exist() && p.offerings.RoomBeside(group.Id(), nil) > 0 &&
+		if request.Templates[group.Id()] != nil && p.allowsAny(group.Id(), request.Apart) && group.Exist() && p.offerings.RoomBeside(group.Id(), nil) > 0 &&
 			p.registry.NodeGroupScaleUpSafety(group, now).SafeToScale {
 			found = append(found, group)
 		}
 	}
 	return found
+}
+
+func (p *Planner) allowsAny(groupID string, apart [][]*apiv1.Pod) bool {
+	return slices.ContainsFunc(apart, func(pods []*apiv1.Pod) bool { return p.allows(groupID, pods) })
 }
 
 // domains returns where the gang may be placed, each once, in the order of the node groups.

@@ -18,24 +18,25 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
-// Choices returns of how many kinds of the node groups instances may be bought for a pod. *spotfirst.Policy implements it.
+// Choices returns how much may be bought for a pod of the node groups: on-demand instances count for more than spot. *spotfirst.Policy implements it.
 type Choices interface {
 	Choices(groups []cloudprovider.NodeGroup) func(*apiv1.Pod) int
 }
 
 // NewDefault returns core's chain of processors (podlistprocessor.NewDefaultPodListProcessor), with two differences. Nominations for nodes that
-// are not simulated do not count. Of the pods that are placed on existing and upcoming nodes, those come first for which the nodes were bought, and then GPU pods, the most
-// demanding of them before others, and those with more choices before those with fewer. Choices may be nil.
-func NewDefault(places *Places, choices Choices) *pods.CombinedPodListProcessor {
-	return pods.NewCombinedPodListProcessor([]pods.PodListProcessor{
+// are not simulated do not count. Of the pods that are placed on existing and upcoming nodes, those come first for which the nodes were bought, then those that the
+// given processors place, and then GPU pods, the most demanding of them before others, and those with more choices before those with fewer. Choices may be nil.
+func NewDefault(places *Places, choices Choices, first ...pods.PodListProcessor) *pods.CombinedPodListProcessor {
+	return pods.NewCombinedPodListProcessor(slices.Concat([]pods.PodListProcessor{
 		podlistprocessor.NewClearTPURequestsPodListProcessor(),
 		nominations{},
 		podlistprocessor.NewFilterOutExpendablePodListProcessor(),
 		podlistprocessor.NewCurrentlyDrainedNodesPodListProcessor(),
 		places,
+	}, first, []pods.PodListProcessor{
 		newGPUPodsFirst(choices),
 		podlistprocessor.NewFilterOutDaemonSetPodListProcessor(),
-	})
+	}))
 }
 
 // nominations has a place looked for those pods that the scheduler has nominated for a node which is not in the snapshot, because it is

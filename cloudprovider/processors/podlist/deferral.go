@@ -173,6 +173,22 @@ func (d *Deferral) Reopen(pods []*apiv1.Pod) []*apiv1.Pod { return d.settling.re
 // minimum. The gang is "" for a pod that may be bought for alone: it belongs to no gang, or to one that has its minimum.
 func (d *Deferral) Missing(pod *apiv1.Pod) (gang string, count int) { return d.gangs.missingFor(pod) }
 
+// GangOf returns the gang of a pod, whether the gang has its minimum or not, and "" for a pod that belongs to none. A stand-in belongs to the gang of
+// the pod that it stands for.
+func (d *Deferral) GangOf(pod *apiv1.Pod) string { return d.gangs.nameOf(d.StandsFor(pod)) }
+
+// StandsFor returns the pod that the pod stands for, or the pod itself if it is no stand-in of the last loop.
+func (d *Deferral) StandsFor(pod *apiv1.Pod) *apiv1.Pod {
+	if d.standIns == nil {
+		return pod
+	}
+	at, isStandIn := d.standIns.members[pod.UID]
+	if !isStandIn {
+		return pod
+	}
+	return d.standIns.gangs[at.gang].Pods[at.pod]
+}
+
 // AnyZone returns whether the gang of the pod may be bought in several zones.
 func (d *Deferral) AnyZone(pod *apiv1.Pod) bool {
 	allowed, _ := anyZone(pod) // the error was reported

@@ -47,7 +47,7 @@ type Extra int
 const (
 	// NotExtra is said of pods that the job asks for. What they need is bought.
 	NotExtra Extra = iota
-	// ExtraSpot is said of pods for which spot instances may be bought.
+	// ExtraSpot is said of pods for which spot instances may be bought, or nothing if they are to be on demand.
 	ExtraSpot
 	// ExtraFree is said of pods for which nothing is bought. They are placed on nodes that are ready.
 	ExtraFree
@@ -112,7 +112,17 @@ func (s *standIns) returning() []StandInGang {
 	all := s.supervision.Returning()
 	known := slices.DeleteFunc(slices.Clone(all), func(gang StandInGang) bool { return s.atStart[gang.Ref] != gang.Pods[0] })
 	s.moreNextLoop = len(known) < len(all)
+	for i, gang := range known {
+		if gang.Extra == ExtraSpot && slices.ContainsFunc(gang.Pods, isOnDemand) {
+			known[i].Extra = ExtraFree
+		}
+	}
 	return known
+}
+
+// isOnDemand returns whether no spot instances may be bought for the pod.
+func isOnDemand(pod *apiv1.Pod) bool {
+	return pod.Annotations[api.AnnotationCapacity] == api.CapacityOnDemand
 }
 
 // admit removes abandoned pods, and adds those that would return. They have the lowest priority for which core buys, whatever
@@ -157,6 +167,9 @@ func newStandIn(gang StandInGang, i int) *apiv1.Pod {
 			delete(declared, declaration.name)
 			delete(declared, declaration.size)
 		}
+	}
+	if gang.Extra != NotExtra {
+		delete(pod.Annotations, api.AnnotationOnDemandFloor)
 	}
 	if gang.Extra == ExtraSpot {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, api.AnnotationOnDemandAfter, api.OnDemandNever)

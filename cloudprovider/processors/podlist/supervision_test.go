@@ -231,6 +231,35 @@ func TestPodsThatReturnGetNoEvents(t *testing.T) {
 	assert.Empty(t, recorder.Events)
 }
 
+func TestNothingIsBoughtForPodsThatTheJobDoesWithoutIfTheyAreToBeOnDemand(t *testing.T) {
+	pods := testutil.NewPods(4, "worker", testutil.Annotated(api.AnnotationCapacity, api.CapacityOnDemand))
+	s := &supervisor{gangs: []StandInGang{{Ref: "job", Pods: pods, Min: 1, Extra: ExtraSpot}}}
+	deferral, ctx := supervisedLoop(t, s, nodeFor("node", "2"))
+	deferral.BeginLoop()
+	_, err := deferral.Process(ctx, nil)
+	require.NoError(t, err)
+	deferral.settling.clock.(*testingclock.FakePassiveClock).SetTime(testutil.Epoch.Add(2 * time.Second))
+	require.NoError(t, ctx.ClusterSnapshot.SetClusterState([]*apiv1.Node{nodeFor("node", "2")}, nil, nil))
+	deferral.BeginLoop()
+	left, err := deferral.Process(ctx, nil)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.Len(t, s.found["job"].Ready, 2, "but they take what is free")
+}
+
+func TestAStandInIsOfTheGangOfThePodThatItStandsFor(t *testing.T) {
+	s := &supervisor{gangs: []StandInGang{{Ref: "job", Pods: testutil.NewPods(3, "worker", testutil.InGang("train", 4)), Min: 2}}}
+	deferral, ctx := supervisedLoop(t, s)
+	deferral.BeginLoop()
+	left, err := deferral.Process(ctx, nil)
+	require.NoError(t, err)
+	require.Len(t, left, 3)
+	for _, pod := range append(left, testutil.NewPod("survivor", testutil.InGang("train", 4))) {
+		assert.Equal(t, "ml/train", deferral.GangOf(pod))
+	}
+	assert.Empty(t, deferral.GangOf(testutil.NewPod("other")))
+}
+
 func TestWhatIsBoughtForPodsThatTheJobDoesWithout(t *testing.T) {
 	for extra, want := range map[Extra]int{ExtraFree: 0, ExtraSpot: 2} {
 		s := &supervisor{gangs: []StandInGang{{Ref: "job", Pods: testutil.NewPods(4, "worker"), Min: 1, Extra: extra}}}

@@ -2,6 +2,7 @@ package scaleup
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	apiv1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // The names of the batches that are no gangs. The name of a gang contains a slash.
@@ -17,14 +19,15 @@ const (
 	// gpuPods are all pods that request GPUs and belong to no gang, and all pods of ProvisioningRequests, which have an
 	// orchestrator of their own.
 	gpuPods = "gpu-pods"
-	// cpuPods are all other pods without a gang. If they were bought for together with GPU pods, they would be placed where
+	// cpuPods are all other pods without a gang. Of either, those that say what their time is worth are batches of their own, one for each
+	// value. If they were bought for together with GPU pods, they would be placed where
 	// those are: on nodes with GPUs.
 	cpuPods = "cpu-pods"
 )
 
 // podBatch is pods that are bought for together.
 type podBatch struct {
-	// name is that of the gang, gpuPods or cpuPods.
+	// name is that of the gang, or begins with gpuPods or cpuPods.
 	name string
 	pods []*apiv1.Pod
 	// minimum is how many of the pods a gang needs. It is 0 for a batch that is no gang.
@@ -82,10 +85,14 @@ func (g *Gangs) batchOf(pod *apiv1.Pod) (name string, missing int, gpu bool) {
 	if gang, missing := g.config.Members.Missing(pod); gang != "" {
 		return gang, missing, gpu
 	}
+	name = cpuPods
 	if gpu {
-		return gpuPods, 0, gpu
+		name = gpuPods
 	}
-	return cpuPods, 0, gpu
+	if value := pricing.ValueOfTime(pod); value != nil {
+		name = fmt.Sprintf("%s at %g an hour", name, *value) // another offering may cost less for them than for others
+	}
+	return name, 0, gpu
 }
 
 func gpuFirst(a, b podBatch) int {

@@ -8,11 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	testprovider "k8s.io/autoscaler/cluster-autoscaler/cloudprovider/test"
 	"k8s.io/autoscaler/cluster-autoscaler/clusterstate"
 	"k8s.io/autoscaler/cluster-autoscaler/config"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/core"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaledown"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
 	coretest "k8s.io/autoscaler/cluster-autoscaler/core/test"
@@ -31,6 +33,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 
@@ -47,6 +50,8 @@ type offered struct {
 	node  *apiv1.Node
 	// forCPUPods: the operator lets it be bought for pods that ask for no GPU.
 	forCPUPods bool
+	// loss is how much dearer it is for pods for each unit that their time is worth.
+	loss float64
 	// onDemandAfter is how long pods wait for an on-demand offering; nil for one of spot instances.
 	onDemandAfter *time.Duration
 }
@@ -91,7 +96,9 @@ func (c catalogue) Undelivered(string) int { return 0 }
 
 func (c catalogue) RoomBeside(id string, planned map[string]int) int { return c[id].max - planned[id] }
 
-func (c catalogue) NodePrice(id string) (float64, bool) { return c[id].price, true }
+func (c catalogue) NodePrice(id string, valueOfTime *float64) (float64, bool) {
+	return c[id].price + ptr.Deref(valueOfTime, 0)*c[id].loss, true
+}
 
 // leastCost stands for an expander that chooses the option of the least price per pod. It remembers what it could choose of.
 type leastCost struct {
@@ -151,8 +158,9 @@ type realCore struct {
 	expander     *leastCost
 	// reopen returns the pods of which no more arrive during the evaluation. It may be nil.
 	reopen func(pods []*apiv1.Pod) []*apiv1.Pod
-	// bought counts nodes by offering.
+	// bought counts nodes by offering, running are pods on them.
 	bought  map[string]int
+	running []*apiv1.Pod
 	bundles *bundles
 }
 
@@ -160,13 +168,19 @@ type realCore struct {
 func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *realCore {
 	t.Helper()
 	places := podlist.NewPlaces()
-	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: of, Clock: clock.RealClock{}})
-	c := &realCore{t: t, chain: podlist.NewDefault(places, policy), templates: map[string]*framework.NodeInfo{}, bought: map[string]int{}}
+	floors := spotfirst.NewFloors(func(pod *apiv1.Pod) string { return pod.Labels[api.AnnotationPodGroupName] }, podlist.IsStandIn)
+	policy := spotfirst.NewPolicy(spotfirst.Config{Offerings: of, Clock: clock.RealClock{}, Floors: floors})
+	c := &realCore{t: t, chain: floors.After(podlist.NewDefault(places, policy, floors)), templates: map[string]*framework.NodeInfo{}, bought: map[string]int{}}
 	provider := testprovider.NewTestCloudProviderBuilder().WithOnScaleUp(func(id string, delta int) error { c.bought[id] += delta; return nil }).Build()
 	provider.SetResourceLimiter(cloudprovider.NewResourceLimiter(nil, nil))
 	for id, offered := range of {
 		provider.AddNodeGroup(id, 0, offered.max, 0)
-		c.templates[id] = framework.NewTestNodeInfo(offered.node)
+		node := offered.node.DeepCopy()
+		node.Labels[api.LabelSpotStrategy] = "SpotAsPriceGo"
+		if offered.onDemandAfter != nil {
+			node.Labels[api.LabelSpotStrategy] = "NoSpot"
+		}
+		c.templates[id] = framework.NewTestNodeInfo(node)
 	}
 	options := config.AutoscalingOptions{
 		EstimatorName: estimator.BinpackingEstimatorName, MaxCoresTotal: 1e6, MaxMemoryTotal: 1 << 60, MaxNodesPerScaleUp: 1000,
@@ -193,7 +207,8 @@ func newRealCore(t *testing.T, of catalogue, members Members, byPrice bool) *rea
 	all.NodeGroupListProcessor, all.BinpackingLimiter = search, search
 	c.bundles = &bundles{core: c}
 	c.orchestrator = NewGangs(spotfirst.NewOrchestrator(search, policy), GangsConfig{
-		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, policy.Allows, clock.RealClock{}), Purchases: c.bundles, AllowSpot: policy.AllowSpot, Only: search.Only,
+		Members: members, Places: places, Clock: clock.RealClock{}, Planner: gangplan.New(of, policy.Allows, clock.RealClock{}), Purchases: c.bundles,
+		Apart: policy.Apart, AllowSpot: policy.AllowSpot, Only: search.Only,
 	})
 	c.initialize(all)
 	return c
@@ -219,6 +234,11 @@ func (c *realCore) limitCores(most int64) {
 		cloudprovider.NewResourceLimiter(nil, map[string]int64{cloudprovider.ResourceNameCores: most}))
 }
 
+// upcoming returns the name of the i-th node that was bought of the offering, as core names it while it is on its way.
+func upcoming(id string, i int) string {
+	return fmt.Sprintf("template-node-for-%s-1-upcoming-%d", id, i)
+}
+
 // loop is what core does with pending pods: it finds places for them on the nodes that were bought, and buys for the others.
 func (c *realCore) loop(pending []*apiv1.Pod) (left []*apiv1.Pod, result *status.ScaleUpStatus) {
 	c.t.Helper()
@@ -226,11 +246,12 @@ func (c *realCore) loop(pending []*apiv1.Pod) (left []*apiv1.Pod, result *status
 	for id, count := range c.bought {
 		for i := range count {
 			node := c.templates[id].Node().DeepCopy()
-			node.Name = fmt.Sprintf("template-node-for-%s-1-upcoming-%d", id, i) // as core names them
+			node.Name = upcoming(id, i)
+			metav1.SetMetaDataAnnotation(&node.ObjectMeta, core.NodeUpcomingAnnotation, "true")
 			nodes = append(nodes, node)
 		}
 	}
-	require.NoError(c.t, c.ctx.ClusterSnapshot.SetClusterState(nodes, nil, nil))
+	require.NoError(c.t, c.ctx.ClusterSnapshot.SetClusterState(nodes, c.running, nil))
 	left, err := c.chain.Process(c.ctx, pending)
 	require.NoError(c.t, err)
 	if len(left) == 0 {

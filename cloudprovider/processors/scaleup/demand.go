@@ -22,12 +22,14 @@ type demand struct {
 	// else CPUs. It is empty if shared GPUs are requested, which have two resources.
 	resource apiv1.ResourceName
 	each     map[types.UID]pricing.Demand
+	// valueOfTime is what the pods say that their time is worth; nil if they do not.
+	valueOfTime *float64
 }
 
 func demandOf(pods []*apiv1.Pod) demand {
 	d := demand{
 		pods: len(pods), requests: &schedulerframework.Resource{}, resource: apiv1.ResourceCPU,
-		each: make(map[types.UID]pricing.Demand, len(pods)),
+		each: make(map[types.UID]pricing.Demand, len(pods)), valueOfTime: pricing.ValueOfTime(pods...),
 	}
 	for _, pod := range pods {
 		requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})

@@ -76,7 +76,7 @@ func (e *evaluation) isOver(options []expander.Option) bool {
 }
 
 func (e *evaluation) compare(option expander.Option) {
-	price, known := e.offerings.NodePrice(option.NodeGroup.Id())
+	price, known := e.offerings.NodePrice(option.NodeGroup.Id(), e.demand.valueOfTime)
 	if !known {
 		return
 	}

@@ -65,10 +65,10 @@ func (g *Gangs) tryAllOrMinimum(l *loop, gang podBatch, call scaleUp) (*status.S
 }
 
 // tryWhole buys for all of the pods: of one offering, or of those of a plan if there is no option. For a gang with pods that request no
-// GPU a plan comes first, since core would buy nodes with GPUs for them too.
+// GPU a plan comes first, since core would buy nodes with GPUs for them too; and for one of which only some are to be on demand.
 func (g *Gangs) tryWhole(l *loop, gang string, pods []*apiv1.Pod, call scaleUp) (*status.ScaleUpStatus, errors.AutoscalerError) {
 	var impossible *gangplan.ImpossibleError
-	mixed := isMixed(pods)
+	mixed := isMixed(pods) || len(g.apart(pods)) > 1
 	if mixed {
 		bought, noPlan, err := g.tryPlan(l, gang, pods, 1, call)
 		if err != nil || bought != nil {
@@ -99,11 +99,17 @@ func isMixed(pods []*apiv1.Pod) bool {
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool { return processors.RequestsGPU(pod) != requests })
 }
 
+// apart returns the pods, those apart for which only on-demand instances may be bought. They come first: the others fill what they leave.
+func (g *Gangs) apart(pods []*apiv1.Pod) [][]*apiv1.Pod {
+	onDemand, others := g.config.Apart(pods)
+	return slices.DeleteFunc([][]*apiv1.Pod{onDemand, others}, func(part []*apiv1.Pod) bool { return len(part) == 0 })
+}
+
 // tryPlan buys by a plan of at least so many offerings. It returns nil if nothing is bought, and why if there is no plan.
 func (g *Gangs) tryPlan(l *loop, gang string, pods []*apiv1.Pod, offerings int, call scaleUp,
 ) (bought *status.ScaleUpStatus, impossible *gangplan.ImpossibleError, err errors.AutoscalerError) {
 	parts, planErr := g.config.Planner.Plan(gangplan.Request{
-		Pods: pods, AnyZone: slices.ContainsFunc(pods, g.config.Members.AnyZone), Nodes: l.nodes, Templates: l.templates,
+		Pods: pods, Apart: g.apart(pods), AnyZone: slices.ContainsFunc(pods, g.config.Members.AnyZone), Nodes: l.nodes, Templates: l.templates,
 	})
 	switch {
 	case goerrors.As(planErr, &impossible):

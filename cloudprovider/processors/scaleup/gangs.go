@@ -55,6 +55,8 @@ type GangsConfig struct {
 	Planner Planner
 	// Purchases are those of the loop, and of the parts of a plan.
 	Purchases Purchases
+	// Apart returns those of the pods for which only on-demand instances may be bought, and the others.
+	Apart func(pods []*apiv1.Pod) (onDemand, others []*apiv1.Pod)
 	// AllowSpot calls buy with spot instances allowed for those of the pods that may have none because their deadline is close. It does not
 	// call it if there are no such pods.
 	AllowSpot func(pods []*apiv1.Pod, buy func())

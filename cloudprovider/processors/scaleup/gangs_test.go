@@ -22,6 +22,7 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/utils/taints"
 	testingclock "k8s.io/utils/clock/testing"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors/gangplan"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
@@ -97,10 +98,14 @@ func newOrchestrator(members missing) (*Gangs, *inner) {
 	clk := testingclock.NewFakePassiveClock(testutil.Epoch)
 	core := &inner{clock: clk}
 	o := NewGangs(core, GangsConfig{Members: members, Places: podlist.NewPlaces(), Clock: clk, Planner: noPlans{}, Purchases: &sends{core: core},
-		AllowSpot: func([]*apiv1.Pod, func()) {}})
+		Apart: func(pods []*apiv1.Pod) (onDemand, others []*apiv1.Pod) { return nil, pods }, AllowSpot: func([]*apiv1.Pod, func()) {}})
 	ctx, _, _ := testutil.NewContext(nil, nil)
 	o.Initialize(ctx, nil, nil, nil, taints.TaintConfig{})
 	return o, core
+}
+
+func valued(value string) testutil.PodOption {
+	return testutil.Annotated(api.AnnotationValueOfTime, value)
 }
 
 func TestGangsAreBoughtForOneByOne(t *testing.T) {
@@ -139,6 +144,10 @@ func TestGangsAreBoughtForOneByOne(t *testing.T) {
 		},
 		"GPU pods that fit nowhere do not keep CPU pods from being bought for": {
 			pods: slices.Concat(cpu, testutil.NewPods(3, "p")), room: 2, calls: []string{"p-0,p-1,p-2", "cpu-0,cpu-1"}, result: status.ScaleUpSuccessful, remain: 3,
+		},
+		"pods whose time is worth something else are bought for apart": {
+			pods:  slices.Concat(plain, testutil.NewPods(2, "v", valued("20")), testutil.NewPods(1, "w", valued("20.0")), testutil.NewPods(1, "x", valued("3")), testutil.NewPods(1, "y", valued("much"))),
+			calls: []string{"p-0,p-1,y-0", "v-0,v-1,w-0", "x-0"}, result: status.ScaleUpNoOptionsAvailable, remain: 7,
 		},
 		"a gang of which core has hidden pods is not bought in pieces": {
 			pods: slices.Concat(plain, a[:2]), missing: missing{"ml/a": 3}, room: 9,

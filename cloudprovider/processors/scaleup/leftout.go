@@ -14,7 +14,7 @@ import (
 
 // notNowReason is what the Event NotTriggerScaleUp of a pod says of offerings that are not to be bought for it yet, after their number.
 var notNowReason = reasons.New(reasons.WaitsForSpot, "",
-	"not bought for such pods now (%s of the pool or the pod, or the deadline of the pod)", api.TagOnDemandAfter)
+	"not bought for such pods now (%s of the pool or the pod, or the deadline, the capacity or the on-demand floor of the pod)", api.TagOnDemandAfter)
 
 // leftOut returns why the group is left out of a scale-up for the pods: it is reserved for pods that request GPUs, or not to be bought
 // for these now. It returns nil for the others.

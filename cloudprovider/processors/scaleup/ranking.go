@@ -49,7 +49,7 @@ func rankOne(group cloudprovider.NodeGroup, template *framework.NodeInfo, demand
 	r := rankedOffering{
 		group: group, nodes: demand.nodes(template), total: math.Inf(1), unitCost: math.Inf(1), undelivered: offerings.Undelivered(group.Id()),
 	}
-	price, known := offerings.NodePrice(group.Id())
+	price, known := offerings.NodePrice(group.Id(), demand.valueOfTime)
 	if !known {
 		return r
 	}

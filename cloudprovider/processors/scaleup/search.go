@@ -28,8 +28,9 @@ import (
 
 // Offerings knows the offerings, by the ids of their node groups.
 type Offerings interface {
-	// NodePrice returns the price of a node per instance-hour, and false while it is not known.
-	NodePrice(groupID string) (float64, bool)
+	// NodePrice returns the price of a node per instance-hour for pods whose time is worth that much, nil if they do not say. It returns false
+	// while the price is not known.
+	NodePrice(groupID string, valueOfTime *float64) (float64, bool)
 	// BuysForCPUPods returns whether nodes of the offering may be bought for pods that request no GPU: they have no GPU, or the
 	// operator has allowed it.
 	BuysForCPUPods(groupID string) bool

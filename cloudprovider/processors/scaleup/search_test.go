@@ -26,7 +26,11 @@ import (
 // prices are those of offerings, which are bought for CPU pods too.
 type prices map[string]float64
 
-func (p prices) NodePrice(id string) (float64, bool) {
+// NodePrice returns the price under "<id> at <value>" for pods that say what their time is worth.
+func (p prices) NodePrice(id string, valueOfTime *float64) (float64, bool) {
+	if valueOfTime != nil {
+		id = fmt.Sprintf("%s at %g", id, *valueOfTime)
+	}
 	price, ok := p[id]
 	return price, ok
 }
@@ -45,7 +49,9 @@ type shop struct {
 	undelivered map[string]int
 }
 
-func (s shop) NodePrice(id string) (float64, bool) { return s.prices.NodePrice(id) }
+func (s shop) NodePrice(id string, value *float64) (float64, bool) {
+	return s.prices.NodePrice(id, value)
+}
 
 func (s shop) BuysForCPUPods(string) bool { return true }
 

@@ -108,7 +108,7 @@ func (d *Deadlines) offersFor(pod *apiv1.Pod) *deadline.Offers {
 		if node == nil || !fits(pod, requests, affinity, node) {
 			continue
 		}
-		offers = append(offers, deadline.Offer{Offering: offering, Share: share(requests, node, gpus), Protected: protected})
+		offers = append(offers, deadline.Offer{Offering: offering, Share: partOf(requests, node, gpus), Protected: protected})
 	}
 	d.offers[key] = deadline.NewOffers(offers)
 	return d.offers[key]
@@ -141,8 +141,8 @@ func fits(pod *apiv1.Pod, requests apiv1.ResourceList, affinity nodeaffinity.Req
 	return !isTainted && err == nil && matches
 }
 
-// share returns which part of the node's GPUs is requested, or of its CPUs if no GPU is.
-func share(requests apiv1.ResourceList, node *apiv1.Node, gpus float64) float64 {
+// partOf returns which part of the node's GPUs is requested, or of its CPUs if no GPU is.
+func partOf(requests apiv1.ResourceList, node *apiv1.Node, gpus float64) float64 {
 	if part := processors.GPUShare(requests, node.Status.Allocatable, gpus); part > 0 {
 		return part
 	}

@@ -57,8 +57,8 @@ func TestThePartOfANodeThatAPodTakesIsOfItsGPUsOrElseOfItsCPUs(t *testing.T) {
 		"nvidia.com/mig-3g.40gb": resource.MustParse("2"), apiv1.ResourceCPU: resource.MustParse("8"),
 	}}}
 	cpu := resource.MustParse("8")
-	assert.Equal(t, .5, share(apiv1.ResourceList{"nvidia.com/mig-3g.40gb": resource.MustParse("1"), apiv1.ResourceCPU: cpu}, node, 1))
-	assert.Equal(t, 1., share(apiv1.ResourceList{apiv1.ResourceCPU: cpu}, node, 1), "without GPUs")
+	assert.Equal(t, .5, partOf(apiv1.ResourceList{"nvidia.com/mig-3g.40gb": resource.MustParse("1"), apiv1.ResourceCPU: cpu}, node, 1))
+	assert.Equal(t, 1., partOf(apiv1.ResourceList{apiv1.ResourceCPU: cpu}, node, 1), "without GPUs")
 }
 
 var (

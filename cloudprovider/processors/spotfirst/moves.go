@@ -50,9 +50,13 @@ type Plan struct {
 // Saves returns what is saved per hour.
 func (p Plan) Saves() float64 { return p.OnDemand - p.Spot }
 
-// Wanted returns whether the owner of the pod wants it to move to spot where that pays; said is false if the pod does not say.
+// Wanted returns whether the owner of the pod wants it to move to spot where that pays; said is false if the pod does not say. One that is to be on
+// demand, or of a job of which some are, does not.
 func (m *Moves) Wanted(pod *apiv1.Pod) (wanted, said bool) {
 	s, _ := settingsOf(pod)
+	if s.onDemand || s.floor != nil {
+		return false, true
+	}
 	if s.move == nil {
 		return false, false
 	}

@@ -108,6 +108,10 @@ func TestThePodSaysWhetherItMoves(t *testing.T) {
 		wanted, said := moves.Wanted(testutil.NewPod("p", testutil.Annotated(api.AnnotationMoveToSpot, value)))
 		assert.Equal(t, want, [2]bool{wanted, said}, value)
 	}
+	for key, value := range map[string]string{api.AnnotationCapacity: api.CapacityOnDemand, api.AnnotationOnDemandFloor: "1"} {
+		wanted, said := moves.Wanted(testutil.NewPod("p", testutil.Annotated(key, value), testutil.Annotated(api.AnnotationMoveToSpot, "true")))
+		assert.Equal(t, [2]bool{false, true}, [2]bool{wanted, said}, key)
+	}
 	_, said := moves.Wanted(testutil.NewPod("p"))
 	assert.False(t, said)
 	_, err := settingsOf(testutil.NewPod("p", testutil.Annotated(api.AnnotationMoveToSpot, "maybe")))

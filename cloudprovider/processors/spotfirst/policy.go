@@ -1,7 +1,8 @@
 // Package spotfirst has pods wait for spot capacity before on-demand instances are bought for them: as long as the tag
 // gpu-spot.autoscaling/on-demand-after of a pool of on-demand instances says, or the annotation of the same name on the pod, and no longer than
 // the deadline of its job allows. What a job with a deadline waits for is decided by what is expected to cost least until it is over, if enough is
-// known of the market ([Deadlines]).
+// known of the market ([Deadlines]). A pod may also have on-demand instances only (gpu-spot.autoscaling/capacity), or some of the pods of a job
+// (gpu-spot.autoscaling/on-demand-floor, see [Floors]), at once.
 //
 // A pod waits from its creation on. What replaces a reclaiming node, or lets a suspended job go on, is bought at once, unless its
 // deadline has it wait, or it is never to be on-demand.
@@ -11,11 +12,8 @@ package spotfirst
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +22,6 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/utils/clock"
 
-	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/pricing/deadline"
 )
@@ -58,7 +55,9 @@ type Config struct {
 	HasRun func(*apiv1.Pod) bool
 	// Deadlines decides for pods whose jobs have to be over in time, while there is time to spare. It may be nil.
 	Deadlines *Deadlines
-	Clock     clock.PassiveClock
+	// Floors know which pods are to be on demand because of the on-demand floor of their job. It may be nil.
+	Floors *Floors
+	Clock  clock.PassiveClock
 }
 
 // NewPolicy returns a policy.
@@ -69,83 +68,10 @@ func NewPolicy(config Config) *Policy {
 	return &Policy{config: config}
 }
 
-// MalformedError is why an annotation of a pod is ignored.
-type MalformedError struct{ Key, Value, Want string }
-
-func (e *MalformedError) Error() string {
-	return fmt.Sprintf("annotation %s=%q is ignored: it is not %s", e.Key, e.Value, e.Want)
-}
-
-// settings are what the annotations of a pod ask for. Durations are negative, and the time is zero, if it does not say.
-type settings struct {
-	wait     time.Duration
-	deadline time.Time
-	work     time.Duration
-	// move is whether the pod is to move from an on-demand instance to a spot one, nil if it does not say.
-	move *bool
-}
-
-// settingsOf returns the settings of the pod, without the annotations that cannot be read. The error joins one *MalformedError for each of them.
-func settingsOf(pod *apiv1.Pod) (settings, error) {
-	s := settings{wait: -1, work: -1}
-	if len(pod.Annotations) == 0 {
-		return s, nil
-	}
-	var errs []error
-	read := func(key, want string, parse func(value string) bool) {
-		if value, ok := pod.Annotations[key]; ok && !parse(value) {
-			errs = append(errs, &MalformedError{key, value, want})
-		}
-	}
-	duration := func(to *time.Duration) func(string) bool {
-		return func(value string) bool {
-			parsed, err := time.ParseDuration(value)
-			if err != nil || parsed < 0 {
-				return false
-			}
-			*to = parsed
-			return true
-		}
-	}
-	read(api.AnnotationOnDemandAfter, "a duration such as 10m, or "+api.OnDemandNever, func(value string) bool {
-		if strings.EqualFold(value, api.OnDemandNever) {
-			s.wait = Never
-			return true
-		}
-		return duration(&s.wait)(value)
-	})
-	read(api.AnnotationDeadline, "a time such as 2026-12-31T18:00:00Z", func(value string) bool {
-		parsed, err := time.Parse(time.RFC3339, value)
-		if err == nil {
-			s.deadline = parsed
-		}
-		return err == nil
-	})
-	read(api.AnnotationWork, "a duration such as 24h", duration(&s.work))
-	read(api.AnnotationMoveToSpot, "true or false", func(value string) bool {
-		parsed, err := strconv.ParseBool(value)
-		if err == nil {
-			s.move = &parsed
-		}
-		return err == nil
-	})
-	return s, errors.Join(errs...)
-}
-
-// WorkOf returns how much useful time the job of the pod needs, and false if the pod does not say so.
-func WorkOf(pod *apiv1.Pod) (time.Duration, bool) {
-	s, _ := settingsOf(pod)
-	return s.work, s.work >= 0
-}
-
-// slack returns how much longer than the work the time is that is left until the deadline; false if the pod states none.
-func (s settings) slack(now time.Time) (time.Duration, bool) {
-	return s.deadline.Sub(now) - s.work, !s.deadline.IsZero() && s.work >= 0
-}
-
 // Wait returns how long the pod has yet to wait before the node group may be bought for it: 0 if it may be bought now. For on-demand instances a
 // pod waits until it has waited long enough, or its deadline allows no more, or until that costs more than it saves if that is known. Spot instances
-// are bought at once, and, once a reclaim would make the job late or if they would cost more, never.
+// are bought at once, and, once a reclaim would make the job late or if they would cost more, never. For a pod that is to be on demand only it is
+// the reverse.
 func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	now := p.config.Clock.Now()
 	s, _ := settingsOf(pod)
@@ -153,7 +79,11 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	wait, onDemand := p.config.Offerings.OnDemandAfter(groupID)
 	safe := slack - restarts*p.config.Restart
 	choice := p.choose(pod, s, now)
-	switch {
+	switch only := p.isOnDemandOnly(pod, s); {
+	case only && onDemand:
+		return 0
+	case only:
+		return Never
 	case !onDemand && !p.spotAnyway && p.isLate([]*apiv1.Pod{pod}):
 		return Never
 	case !onDemand:
@@ -177,10 +107,11 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 }
 
 // Allows returns whether the node group may be bought for the pods: as soon as it may for one of them, since a gang has waited as long as its
-// first pod. If one of them must never have it, none has.
+// first pod. If one of them must never have it, none has. Those that are on demand from the first do not count for the others, which have not waited.
 func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 	is := len(pods) == 0
-	for _, pod := range pods {
+	onDemand, others := p.Apart(pods)
+	for _, pod := range others {
 		switch p.Wait(groupID, pod) {
 		case 0:
 			is = true
@@ -188,7 +119,34 @@ func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 			return false
 		}
 	}
-	return is
+	for _, pod := range onDemand {
+		if p.Wait(groupID, pod) == Never {
+			return false
+		}
+	}
+	return is || len(others) == 0
+}
+
+// Apart returns those of the pods for which only on-demand instances may be bought, and those for which spot instances may.
+func (p *Policy) Apart(pods []*apiv1.Pod) (onDemand, others []*apiv1.Pod) {
+	for _, pod := range pods {
+		if p.OnDemandOnly(pod) {
+			onDemand = append(onDemand, pod)
+		} else {
+			others = append(others, pod)
+		}
+	}
+	return onDemand, others
+}
+
+// OnDemandOnly returns whether only on-demand instances may be bought for the pod, because it says so or for the on-demand floor of its job.
+func (p *Policy) OnDemandOnly(pod *apiv1.Pod) bool {
+	s, _ := settingsOf(pod)
+	return p.isOnDemandOnly(pod, s)
+}
+
+func (p *Policy) isOnDemandOnly(pod *apiv1.Pod, s settings) bool {
+	return s.onDemand || p.config.Floors.Has(pod)
 }
 
 // SpotOnly returns whether the pod must never be on demand.
@@ -212,7 +170,7 @@ func (p *Policy) AllowSpot(pods []*apiv1.Pod, buy func()) {
 // spare, which are to be on demand whatever it costs.
 func (p *Policy) choose(pod *apiv1.Pod, s settings, now time.Time) deadline.Choice {
 	slack, hasDeadline := s.slack(now)
-	if !hasDeadline || s.wait == Never || slack < restarts*p.config.Restart {
+	if !hasDeadline || s.wait == Never || p.isOnDemandOnly(pod, s) || slack < restarts*p.config.Restart {
 		return deadline.Undecided
 	}
 	return p.config.Deadlines.choose(pod, s.work, slack)
@@ -224,39 +182,45 @@ func (p *Policy) isLate(pods []*apiv1.Pod) bool {
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool {
 		s, _ := settingsOf(pod)
 		slack, hasDeadline := s.slack(now)
-		isClose := hasDeadline && slack < restarts*p.config.Restart && s.wait != Never
+		isClose := hasDeadline && slack < restarts*p.config.Restart && s.wait != Never && !p.isOnDemandOnly(pod, s)
 		return isClose || p.choose(pod, s, now) == deadline.OnDemand
 	})
 }
 
-// split divides the pods into those for which the same groups may be bought: first those with the least choice, which would find nothing left of
-// it otherwise. Pods that are bought for together would wait for each other, or get what they do not want.
+// split divides the pods into those for which the same groups may be bought. First come those that may only be on demand, since the others fill what
+// they leave, and the reverse would have them on spot; then those with the least choice, which would find nothing left of it otherwise. Pods that are
+// bought for together would wait for each other, or get what they do not want.
 func (p *Policy) split(groups []cloudprovider.NodeGroup, pods []*apiv1.Pod) (parts [][]*apiv1.Pod) {
 	alike := p.differing(groups)
-	index := map[string]int{}
+	index := map[choices]int{}
+	kinds := map[*apiv1.Pod]choices{} // of the first pod of each part
 	for _, pod := range pods {
-		key := p.allowedOf(alike, pod)
-		at, known := index[key]
+		has := p.choicesOf(alike, pod)
+		at, known := index[has]
 		if !known {
 			at = len(parts)
-			index[key] = at
+			index[has], kinds[pod] = at, has
 			parts = append(parts, nil)
 		}
 		parts[at] = append(parts[at], pod)
 	}
-	choices := p.Choices(groups)
-	slices.SortStableFunc(parts, func(a, b []*apiv1.Pod) int { return cmp.Compare(choices(a[0]), choices(b[0])) })
+	slices.SortStableFunc(parts, func(a, b []*apiv1.Pod) int {
+		first, second := kinds[a[0]], kinds[b[0]]
+		return cmp.Or(cmp.Compare(first.spot, second.spot), cmp.Compare(first.onDemand, second.onDemand))
+	})
 	return parts
 }
 
-// Choices returns a function that counts of how many kinds of the groups instances may be bought for a pod now.
+// Choices returns a function that counts of how many kinds of the groups instances may be bought for a pod now. Those of on-demand instances count
+// for more than spot, so that a pod for which one of these may be bought counts for more than one that has to wait for spot.
 func (p *Policy) Choices(groups []cloudprovider.NodeGroup) func(*apiv1.Pod) int {
 	alike := p.differing(groups)
 	known := map[*apiv1.Pod]int{} // it is asked in every comparison
 	return func(pod *apiv1.Pod) int {
 		count, counted := known[pod]
 		if !counted {
-			count = strings.Count(p.allowedOf(alike, pod), allowed)
+			has := p.choicesOf(alike, pod)
+			count = 2*has.onDemand + has.spot
 			known[pod] = count
 		}
 		return count
@@ -280,18 +244,27 @@ func (p *Policy) differing(groups []cloudprovider.NodeGroup) (ids []string) {
 	return ids
 }
 
-// The digits of allowedOf.
-const allowed, notAllowed = "1", "0"
+// choices are which of the groups may be bought for a pod, as a text of a digit for each, and how many of those are of spot and of on-demand instances.
+type choices struct {
+	allowed        string
+	spot, onDemand int
+}
 
-// allowedOf returns which of the groups may be bought for the pod, as a text of a digit for each.
-func (p *Policy) allowedOf(groups []string, pod *apiv1.Pod) string {
-	var key strings.Builder
+func (p *Policy) choicesOf(groups []string, pod *apiv1.Pod) (has choices) {
+	var digits strings.Builder
 	for _, id := range groups {
-		if p.Wait(id, pod) == 0 {
-			key.WriteString(allowed)
-		} else {
-			key.WriteString(notAllowed)
+		_, isOnDemand := p.config.Offerings.OnDemandAfter(id)
+		switch {
+		case p.Wait(id, pod) > 0:
+			digits.WriteByte('0')
+			continue
+		case isOnDemand:
+			has.onDemand++
+		default:
+			has.spot++
 		}
+		digits.WriteByte('1')
 	}
-	return key.String()
+	has.allowed = digits.String()
+	return has
 }

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
+	"gpu-spot-autoscaler/cloudprovider/share"
 )
 
 // Whoever can write the status of Nodes can declare all of them faulty at once: a detector with a mistake, or somebody with the token of a

@@ -27,7 +27,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/reclaim/events"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/giveback"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/notice"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
+	"gpu-spot-autoscaler/cloudprovider/share"
 	"gpu-spot-autoscaler/cloudprovider/work"
 )
 

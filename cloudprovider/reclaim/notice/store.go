@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
-	"gpu-spot-autoscaler/cloudprovider/reclaim/share"
+	"gpu-spot-autoscaler/cloudprovider/share"
 )
 
 // Config is what a Store is made of. Cluster is required.

@@ -305,7 +305,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if config.DryRun == nil {
 		p.moves = newMoves(config, p, s, trigger.NotifyGang)
 	}
-	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, supervision{p.supervisor, p.moves}, p.gangs)
+	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, podJobs{supervision{p.supervisor, p.moves}, p.gangs, p.jobs})
 	if err := p.addReclaimer(config, s, p.pods.reclaiming.AllPlaced, p.pods.replacementReady(config), p.pods.reclaiming.AllReady); err != nil {
 		return nil, err
 	}

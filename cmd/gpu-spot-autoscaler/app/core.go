@@ -29,6 +29,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors/customresources"
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
@@ -53,6 +54,7 @@ type podFlow struct {
 	search       *ourscaleup.Search
 	orchestrator scaleup.Orchestrator
 	deadlines    *spotfirst.Deadlines
+	floors       *spotfirst.Floors
 	// injectedPods hides the pods of --enable-proactive-scaleup from Events. It is nil unless that is enabled.
 	injectedPods status.ScaleUpStatusProcessor
 	// skipped and judgements are why the last loop bought nothing for pods.
@@ -71,17 +73,32 @@ func (f *podFlow) replacementReady(config *Config) func(node string) bool {
 // hasRun returns whether the pod stands for one that has run already.
 func (f *podFlow) hasRun(pod *apiv1.Pod) bool { return f.added.Has(pod) || podlist.IsStandIn(pod) }
 
-// newPodFlow constructs the parts. The provisioning, the supervision and the natives may be nil.
-func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, desk *deadline.Desk, arrivals *podlist.Arrivals,
-	supervision podlist.Supervision, natives podlist.NativeGangs) *podFlow {
+// groupOf returns the gang of the pod, or else its job.
+func (f *podFlow) groupOf(pod *apiv1.Pod, jobs podJobs) string {
+	if gang := f.deferral.GangOf(pod); gang != "" || jobs.of == nil {
+		return gang
+	}
+	return jobs.of.Member(f.deferral.StandsFor(pod)).Ref.String()
+}
+
+// podJobs know the jobs of pods. Each of them may be nil.
+type podJobs struct {
+	supervision podlist.Supervision
+	natives     podlist.NativeGangs
+	of          *jobs.Registry
+}
+
+// newPodFlow constructs the parts. The provisioning may be nil.
+func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provider, desk *deadline.Desk, arrivals *podlist.Arrivals, jobs podJobs) *podFlow {
 	flow := &podFlow{added: &podlist.AddedPods{}, skipped: &reasons.Skipped{}, judgements: explain.NewJudgements(config.Clock)}
 	places := podlist.NewPlaces()
 	flow.deadlines = spotfirst.NewDeadlines(provider, desk, config.Clock)
+	flow.floors = spotfirst.NewFloors(func(pod *apiv1.Pod) string { return flow.groupOf(pod, jobs) }, podlist.IsStandIn)
 	policy := spotfirst.NewPolicy(spotfirst.Config{
-		Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: flow.deadlines,
+		Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: flow.deadlines, Floors: flow.floors,
 		HasRun: flow.hasRun,
 	})
-	chain := podlist.NewDefault(places, policy)
+	chain := podlist.NewDefault(places, policy, flow.floors)
 	var inner scaleup.Orchestrator = orchestrator.New()
 	if provisioning != nil {
 		provisioning.extend(chain)
@@ -97,14 +114,14 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	}
 	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming, flow.added)
 	flow.deferral = podlist.NewDeferral(podlist.Config{
-		Inner: flow.reclaiming, Arrivals: arrivals, Supervision: supervision, Natives: natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
+		Inner: flow.floors.After(flow.reclaiming), Arrivals: arrivals, Supervision: jobs.supervision, Natives: jobs.natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
 		Skipped: flow.skipped, ClaimsSimulated: config.Autoscaling.DynamicResourceAllocationEnabled,
 	})
 	allows := config.Submitted.Allows(policy.Allows)
 	flow.search = ourscaleup.NewSearch(inner, searchConfig(config, provider, allows, flow.deferral))
 	flow.orchestrator = ourscaleup.NewGangs(spotfirst.NewOrchestrator(flow.search, policy), ourscaleup.GangsConfig{
 		Members: flow.deferral, Places: places, Clock: config.Clock, Planner: gangplan.New(provider, allows, config.Clock), Purchases: provider.Purchases(),
-		AllowSpot: policy.AllowSpot, Only: flow.search.Only, Skipped: flow.skipped,
+		Apart: policy.Apart, AllowSpot: policy.AllowSpot, Only: flow.search.Only, Skipped: flow.skipped,
 	})
 	if config.Autoscaling.EnforceNodeGroupMinSize {
 		flow.orchestrator = ourscaleup.NewPoolMinimums(flow.orchestrator, provider, config.Clock)
@@ -197,7 +214,7 @@ func newExplainer(config *Config, p *parts) (*explain.Explainer, error) {
 	return explain.New(explain.Config{
 		Provider: p.provider, Skipped: p.pods.skipped, Judgements: p.pods.judgements, Problems: p.poolProblems, Currency: config.Cloud.Currency,
 		Policy: spotfirst.NewPolicy(spotfirst.Config{
-			Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: p.pods.deadlines,
+			Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: p.pods.deadlines, Floors: p.pods.floors,
 		}),
 		Pods: p.informers.Core().V1().Pods().Lister(), Nodes: p.informers.Core().V1().Nodes().Lister(), DaemonSets: p.informers.Apps().V1().DaemonSets().Lister(),
 		Handle: handle, Taints: taints.NewTaintConfig(autoscaling), Parallelism: autoscaling.ClusterSnapshotParallelism,

@@ -34,7 +34,7 @@ func TestOnlyLeastPriceEvaluatesOfferingsByPrice(t *testing.T) {
 			assert.Equal(t, byPrice, search.ByPrice)
 			assert.Equal(t, time.Minute, search.MaxBinpackingTime)
 			assert.Same(t, provider, search.Offerings, "GPU nodes are reserved with any expander")
-			flow := newPodFlow(config, nil, provider, nil, podlist.NewArrivals(config.Clock), nil, nil)
+			flow := newPodFlow(config, nil, provider, nil, podlist.NewArrivals(config.Clock), podJobs{})
 			all := newProcessors(config, provider, flow, nil)
 			assert.Same(t, flow.search, all.NodeGroupListProcessor)
 			assert.Same(t, flow.search, all.BinpackingLimiter)

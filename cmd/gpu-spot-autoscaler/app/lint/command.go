@@ -40,11 +40,12 @@ func NewCommand() *cobra.Command {
 	var format string
 	command := &cobra.Command{
 		Use:   "lint FILE...",
-		Short: "Check tags, pool ConfigMaps, Terraform plans and values of the chart, offline",
+		Short: "Check tags, pool ConfigMaps, jobs, Terraform plans and values of the chart, offline",
 		Long: `Checks files before they are applied, without a cluster and without an account:
 
   - tags of a scaling group: a map, or what DescribeScalingGroups and DescribeScalingConfigurations answer, as YAML or JSON
   - ConfigMaps with settings of a pool
+  - pods, jobs and whatever else has templates of pods: their annotations on spot and on-demand
   - a plan of Terraform: terraform show -json PLAN
   - values of the Helm chart
 

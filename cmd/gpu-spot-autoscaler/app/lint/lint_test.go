@@ -62,6 +62,19 @@ func TestWhatIsWrongIsNamedByFileResourceAndKey(t *testing.T) {
 			text: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: pool\n  labels: {gpu-spot.autoscaling/pool: asg-1}\n  annotations: {gpu-spot.autoscaling/price-cup: '1'}\n",
 			want: []string{`f: ConfigMap pool: gpu-spot.autoscaling/price-cup: "1": there is no such setting; did you mean gpu-spot.autoscaling/price-cap?`},
 		},
+		"a job whose pods say what may be bought for them": {
+			text: "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata: {name: train}\nspec:\n  pytorchReplicaSpecs:\n" +
+				"    Master: {template: {metadata: {annotations: {gpu-spot.autoscaling/capacity: cheap, gpu-spot.autoscaling/value-of-time: '-1'}}}}\n" +
+				"    Worker: {template: {metadata: {annotations: {gpu-spot.autoscaling/capacity: spot-only, gpu-spot.autoscaling/on-demand-floor: 25%}}}}\n",
+			want: []string{
+				`f: PyTorchJob train: gpu-spot.autoscaling/capacity: "cheap": is not spot-only, spot-then-on-demand, or on-demand`,
+				`f: PyTorchJob train: gpu-spot.autoscaling/value-of-time: "-1": is not money per instance-hour from 0 to 1000000`,
+				`f: PyTorchJob train: gpu-spot.autoscaling/on-demand-floor: "25%": is not possible for a pod that takes spot only`,
+			},
+		},
+		"a pod that says it rightly": {
+			text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {gpu-spot.autoscaling/capacity: on-demand, gpu-spot.autoscaling/on-demand-floor: '2'}}\n",
+		},
 		"a ConfigMap without its label, after a sound one": {
 			text: "---\n# a\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: pool\n  annotations: {gpu-spot.autoscaling/price-cap: '1'}\n",
 			want: []string{`f: ConfigMap pool: gpu-spot.autoscaling/pool: this label is missing, so its annotations are read for no pool`},

@@ -79,7 +79,7 @@ func Annotations(file, resource string, annotations map[string]string) (found []
 	return found
 }
 
-// objects checks ConfigMaps of pools. Other objects of Kubernetes are nobody's business here.
+// objects checks ConfigMaps of pools, and in other objects of Kubernetes what annotations of pods, or of their templates, say of what may be bought.
 func objects(file string, content map[string]any) (found []Finding, err error) {
 	if items, ok := content["items"].([]any); ok {
 		for _, item := range items {
@@ -93,10 +93,10 @@ func objects(file string, content map[string]any) (found []Finding, err error) {
 		}
 		return found, nil
 	}
-	if content["kind"] != "ConfigMap" {
-		return nil, nil
-	}
 	metadata, _ := content["metadata"].(map[string]any)
+	if content["kind"] != "ConfigMap" {
+		return ofPods(file, fmt.Sprintf("%v %v", content["kind"], metadata["name"]), content), nil
+	}
 	labels, _ := metadata["labels"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
 	resource := fmt.Sprintf("ConfigMap %v", metadata["name"])

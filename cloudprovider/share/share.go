@@ -1,4 +1,4 @@
-// Package share has bounds that operators state as a number or as a share of something that grows and shrinks.
+// Package share has what operators and owners of jobs state as a number, or as a share of something that grows and shrinks.
 package share
 
 import (
