@@ -76,8 +76,7 @@ func (s Situation) price(of Place, last float64) float64 {
 
 // Choose returns what the job is to run on in the next tick. The caller sees to it that the present is known.
 func (p *Planner) Choose(s State, now Situation) Place {
-	restart := p.view.terms.Restart
-	if s.On == OnDemand && s.Slack-s.WarmUp < restart || s.On != OnDemand && s.Slack-1 < restart {
+	if s.slackBeforeRestart() < p.view.terms.Restart {
 		return OnDemand // another tick, and it may be late
 	}
 	costs := map[Place]float64{}
@@ -151,7 +150,7 @@ func (m *model) onDemand(here scene, s State, class []int) float64 {
 	}
 	sum := sceneWeight * m.scenes.onDemand(here, warmUp, float64(s.Work), float64(s.Slack))
 	for i, c := range m.chains {
-		sum += c.onDemandIn(class[i], warmUp, s.Work, s.Slack)
+		sum += c.onDemandBeside(here.offers, class[i], warmUp, s.Work, s.Slack)
 	}
 	return sum
 }

@@ -38,6 +38,18 @@ type State struct {
 	WarmUp, Age int
 }
 
+// slackBeforeRestart returns the slack that is left for a restart if the job stays on what it runs on for another tick, and that is lost then.
+// On-demand is never lost: it is what the restart after it may take. A spot instance that is warm takes no slack until it is lost.
+func (s State) slackBeforeRestart() int {
+	switch {
+	case s.On == OnDemand:
+		return s.Slack - s.WarmUp
+	case s.On >= 0 && s.WarmUp == 0:
+		return s.Slack
+	}
+	return s.Slack - 1
+}
+
 // offer is an offering that can be bought, or that the job is on.
 type offer struct {
 	place Place
