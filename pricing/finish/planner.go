@@ -14,9 +14,9 @@ const (
 	leastPast, leastTicks = 2 * 24 * time.Hour, 300
 	// sceneWeight is how much the table of scenes counts beside each of the two chains.
 	sceneWeight = 2
-	// leaveMargin is how much cheaper it has to be to leave a spot instance than to keep it, in ticks of on-demand: the offering that
-	// looks best of many is not as good as it looks.
-	leaveMargin = 6
+	// leaveMargin is how much cheaper it has to be to leave a spot instance than to keep it, in restarts on on-demand: what looks best
+	// of many is not as good as it looks. With less than this, most moves cost more than they save; this much is saved by prices only.
+	leaveMargin = 12
 )
 
 // Planner decides for jobs of the same terms by what was seen until it was made. It is safe for concurrent use while nothing is added to
@@ -101,7 +101,7 @@ func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 	here = m.withOwn(here, s, now)
 	classOf, leaving := m.classOf(here, now), 0.0
 	if s.On >= 0 {
-		leaving = m.weights() * leaveMargin * m.terms.OnDemand
+		leaving = m.weights() * leaveMargin * float64(m.terms.Restart) * m.terms.OnDemand
 	}
 	for _, o := range here.offers {
 		switch {
