@@ -110,18 +110,22 @@ func (t *chainTable) onDemandIn(c, warmUp, work, slack int) float64 {
 }
 
 // onDemandBeside is onDemandIn while there are these offers. A class stands for many offers. If spot cost what it does there in the mean, and
-// these offers are worse, the job would always be about to leave on-demand, and never do so. So on-demand is as much better or worse than
-// the best of them as it is than spot in the class, or as much as it costs to take one of them once it has been up for longer.
+// these offers are worse, the job would always be about to leave on-demand, and never do so. So as far as the best of them lasts,
+// on-demand is as much better or worse than that as it is than spot in the class. It costs no more than to wait there until one of them has been
+// up for longer.
 func (t *chainTable) onDemandBeside(offers []offer, c, warmUp, work, slack int) float64 {
 	least := t.onDemandIn(c, warmUp, work, slack)
 	if len(offers) == 0 || !t.chain.up[c] || !t.terms.allowsSpot(float64(slack)) {
 		return least
 	}
-	afterLoss, best := t.afterLoss(c), math.Inf(1)
+	afterLoss, best, lasts := t.afterLoss(c), math.Inf(1), 0.0
 	for _, o := range offers {
-		best = min(best, t.terms.buy(o, float64(work), float64(slack), afterLoss))
+		if cost := t.terms.buy(o, float64(work), float64(slack), afterLoss); cost < best {
+			best = cost
+			_, lasts = o.after(float64(t.terms.Restart))
+		}
 	}
-	least += best - t.buy(c, work, min(slack, t.terms.Slack))
+	least += lasts * (best - t.buy(c, work, min(slack, t.terms.Slack)))
 	return min(least, t.terms.afterSeason(offers, float64(warmUp), float64(work), float64(slack), afterLoss))
 }
 

@@ -69,8 +69,9 @@ func TestWhatIsChosen(t *testing.T) {
 		"spot that is warm, as long as its loss is no harm": {[]zone{cheap}, State{Work: 200, Slack: 4, On: 0}, Situation{}, 0},
 		"on-demand to the end, without time to leave it":    {[]zone{cheap}, State{Work: 200, Slack: 2, On: OnDemand}, Situation{}, OnDemand},
 		"spot again, if there is time":                      {[]zone{cheap}, State{Work: 200, Slack: 40, On: OnDemand}, Situation{}, 0},
-		"what it is on, though another is somewhat cheaper": {[]zone{{.5, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 1},
-		"another, if it is much cheaper":                    {[]zone{{.5, always}, {2, always}}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 0},
+		"what it is on, though another is somewhat cheaper": {[]zone{{.92, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 1},
+		"what it is on, if little time is left":             {[]zone{{.8, always}, cheap}, State{Work: 150, Slack: 30, On: 1}, Situation{}, 1},
+		"another, if it is much cheaper":                    {[]zone{{.5, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 0},
 		"another, if what it was on is gone":                {[]zone{{1.5, always}, cheap}, State{Work: 150, Slack: 50, On: Nothing}, Situation{Gone: map[Place]bool{1: true}}, 0},
 		"nothing, until a short outage is over": {
 			[]zone{{1, often(9, 120)}}, State{Work: 150, Slack: 50, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, Nothing,

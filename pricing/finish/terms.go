@@ -90,6 +90,16 @@ func (s scene) has(place Place) bool {
 	return slices.ContainsFunc(s.offers, func(o offer) bool { return o.place == place })
 }
 
+// priceOf returns what the offering costs, 0 if it is not offered.
+func (s scene) priceOf(place Place) float64 {
+	for _, o := range s.offers {
+		if o.place == place {
+			return o.price
+		}
+	}
+	return 0
+}
+
 // lateCost is what a tick is worth by which a job may be late, in ticks of on-demand: no money makes up for it.
 const lateCost = 1000
 
