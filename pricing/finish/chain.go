@@ -109,6 +109,26 @@ func (t *chainTable) onDemandIn(c, warmUp, work, slack int) float64 {
 	return t.terms.OnDemand*float64(warmUp+1) + expected(t.chain.next[c], t.onDemand[at:])
 }
 
+// onDemandBeside is onDemandIn while there are these offers. A class stands for many offers. If spot cost what it does there in the mean, and
+// these offers are worse, the job would always be about to leave on-demand, and never do so. So as far as the best of them lasts,
+// on-demand is as much better or worse than that as it is than spot in the class. It costs no more than to wait there until one of them has been
+// up for longer.
+func (t *chainTable) onDemandBeside(offers []offer, c, warmUp, work, slack int) float64 {
+	least := t.onDemandIn(c, warmUp, work, slack)
+	if len(offers) == 0 || !t.chain.up[c] || !t.terms.allowsSpot(float64(slack)) {
+		return least
+	}
+	afterLoss, best, lasts := t.afterLoss(c), math.Inf(1), 0.0
+	for _, o := range offers {
+		if cost := t.terms.buy(o, float64(work), float64(slack), afterLoss); cost < best {
+			best = cost
+			_, lasts = o.after(float64(t.terms.Restart))
+		}
+	}
+	least += lasts * (best - t.buy(c, work, min(slack, t.terms.Slack)))
+	return min(least, t.terms.afterSeason(offers, float64(warmUp), float64(work), float64(slack), afterLoss))
+}
+
 // wait returns what it costs to finish if nothing runs in the next tick.
 func (t *chainTable) wait(c, work, slack int) float64 {
 	if slack-1 < t.terms.Restart {

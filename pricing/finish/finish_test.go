@@ -65,10 +65,12 @@ func TestWhatIsChosen(t *testing.T) {
 		"the one that lasts, though it costs a little more": {[]zone{{1, often(9, 30)}, {1.1, always}}, fresh, Situation{}, 1},
 		"on-demand, if spot is dearer":                      {[]zone{{3.2, always}}, fresh, Situation{}, OnDemand},
 		"on-demand, if there is no time for a loss":         {[]zone{cheap}, State{Work: 200, Slack: 7, On: Nothing}, Situation{}, OnDemand},
-		"on-demand, if there is no time left":               {[]zone{cheap}, State{Work: 200, Slack: 4, On: 0}, Situation{}, OnDemand},
+		"on-demand, if there is no time left":               {[]zone{cheap}, State{Work: 200, Slack: 4, On: 0, WarmUp: 1}, Situation{}, OnDemand},
+		"spot that is warm, as long as its loss is no harm": {[]zone{cheap}, State{Work: 200, Slack: 4, On: 0}, Situation{}, 0},
 		"on-demand to the end, without time to leave it":    {[]zone{cheap}, State{Work: 200, Slack: 2, On: OnDemand}, Situation{}, OnDemand},
 		"spot again, if there is time":                      {[]zone{cheap}, State{Work: 200, Slack: 40, On: OnDemand}, Situation{}, 0},
-		"what it is on, though another is somewhat cheaper": {[]zone{{.9, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 1},
+		"what it is on, though another is somewhat cheaper": {[]zone{{.92, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 1},
+		"what it is on, if little time is left":             {[]zone{{.8, always}, cheap}, State{Work: 150, Slack: 30, On: 1}, Situation{}, 1},
 		"another, if it is much cheaper":                    {[]zone{{.5, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 0},
 		"another, if what it was on is gone":                {[]zone{{1.5, always}, cheap}, State{Work: 150, Slack: 50, On: Nothing}, Situation{Gone: map[Place]bool{1: true}}, 0},
 		"nothing, until a short outage is over": {
@@ -84,6 +86,19 @@ func TestWhatIsChosen(t *testing.T) {
 			assert.Equal(t, tc.want, planner.Choose(tc.state, tc.now))
 		})
 	}
+}
+
+func TestOnDemandIsLeftForSpotThatIsWorseThanInTheMean(t *testing.T) {
+	c := chain{
+		up: []bool{true}, price: []float64{1}, loss: []float64{0},
+		next: [][]float64{{1}}, kept: [][]float64{{1}}, lost: [][]float64{{1}},
+	}
+	table := newChainTable(terms, c)
+	offers := []offer{{price: 1, lives: []float64{50, 100, 150}}}
+	spot := terms.buy(offers[0], 200, 60, table.afterLoss(0))
+	assert.Less(t, table.onDemandIn(0, 0, 200, 60), spot, "there, spot is never lost")
+	assert.Greater(t, table.onDemandBeside(offers, 0, 0, 200, 60), spot)
+	assert.Equal(t, table.onDemandIn(0, 0, 200, 60), table.onDemandBeside(nil, 0, 0, 200, 60))
 }
 
 func TestAProtectedInstanceIsKeptThoughItsOfferingIsGone(t *testing.T) {

@@ -14,9 +14,11 @@ const (
 	leastPast, leastTicks = 2 * 24 * time.Hour, 300
 	// sceneWeight is how much the table of scenes counts beside each of the two chains.
 	sceneWeight = 2
-	// leaveMargin is how much cheaper it has to be to leave a spot instance than to keep it, in ticks of on-demand: the offering that
-	// looks best of many is not as good as it looks.
-	leaveMargin = 6
+	// leaveMargin is how much cheaper it has to be to leave a spot instance than to keep it, in restarts on on-demand: what looks as if it
+	// lasts longest is not as good as it looks, and most moves cost more than they save. moveMargin is the same for a price that is less than
+	// muchCheaper times what the instance costs, while there is time for more than a few restarts.
+	leaveMargin, moveMargin  = 12, 1.5
+	muchCheaper, fewRestarts = .9, 8
 )
 
 // Planner decides for jobs of the same terms by what was seen until it was made. It is safe for concurrent use while nothing is added to
@@ -76,8 +78,7 @@ func (s Situation) price(of Place, last float64) float64 {
 
 // Choose returns what the job is to run on in the next tick. The caller sees to it that the present is known.
 func (p *Planner) Choose(s State, now Situation) Place {
-	restart := p.view.terms.Restart
-	if s.On == OnDemand && s.Slack-s.WarmUp < restart || s.On != OnDemand && s.Slack-1 < restart {
+	if s.slackBeforeRestart() < p.view.terms.Restart {
 		return OnDemand // another tick, and it may be late
 	}
 	costs := map[Place]float64{}
@@ -100,25 +101,35 @@ func (p *Planner) Choose(s State, now Situation) Place {
 func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 	here := m.withOutages(m.sceneAt(now), m.ticks(now.Outage))
 	here = m.withOwn(here, s, now)
-	classOf, leaving := m.classOf(here, now), 0.0
-	if s.On >= 0 {
-		leaving = m.weights() * leaveMargin * m.terms.OnDemand
-	}
+	classOf := m.classOf(here, now)
 	for _, o := range here.offers {
 		switch {
 		case o.place == s.On:
 			costs[o.place] += m.onSpot(o.withProtection(m.terms.Protected-s.Age), s.WarmUp, s, classOf)
 		case m.terms.allowsSpot(float64(s.Slack)):
-			costs[o.place] += m.onSpot(o.withProtection(m.terms.Protected), m.terms.Restart, s, classOf) + leaving
+			costs[o.place] += m.onSpot(o.withProtection(m.terms.Protected), m.terms.Restart, s, classOf) + m.leaving(here, s, o.price)
 		}
 	}
 	if o, ok := m.lasting(here, s, now); ok {
 		costs[o.place] += m.onSpot(o, s.WarmUp, s, classOf)
 	}
-	costs[OnDemand] += m.onDemand(here, s, classOf) + leaving
+	costs[OnDemand] += m.onDemand(here, s, classOf) + m.leaving(here, s, m.terms.OnDemand)
 	if len(here.offers) == 0 && s.On == Nothing {
 		costs[Nothing] += m.wait(here, s, classOf)
 	}
+}
+
+// leaving returns how much cheaper it has to be at that price than on the spot instance that the job is on, if it is on one, times the
+// weights of all tables.
+func (m *model) leaving(here scene, s State, price float64) float64 {
+	if s.On < 0 {
+		return 0
+	}
+	restarts := float64(leaveMargin)
+	if s.Slack >= fewRestarts*m.terms.Restart && price < muchCheaper*here.priceOf(s.On) {
+		restarts = moveMargin
+	}
+	return m.weights() * restarts * float64(m.terms.Restart) * m.terms.OnDemand
 }
 
 // classOf returns the class that each chain takes the market for.
@@ -151,7 +162,7 @@ func (m *model) onDemand(here scene, s State, class []int) float64 {
 	}
 	sum := sceneWeight * m.scenes.onDemand(here, warmUp, float64(s.Work), float64(s.Slack))
 	for i, c := range m.chains {
-		sum += c.onDemandIn(class[i], warmUp, s.Work, s.Slack)
+		sum += c.onDemandBeside(here.offers, class[i], warmUp, s.Work, s.Slack)
 	}
 	return sum
 }

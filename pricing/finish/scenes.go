@@ -59,7 +59,7 @@ func (t *sceneTable) mean(scenes []scene, work, slack float64) (sum float64) {
 	for _, s := range scenes {
 		least := t.onDemand(s, t.terms.Restart, work, slack)
 		for _, o := range s.offers {
-			least = min(least, t.buy(o.withProtection(t.terms.Protected), work, slack))
+			least = min(least, t.terms.buy(o, work, slack, t.afterLoss))
 		}
 		sum += min(least, t.wait(s, work, slack))
 	}
@@ -96,35 +96,16 @@ func split(x float64, count int) (int, float64) {
 	}
 }
 
-// buy returns what it costs to finish on a new instance of the offer.
-func (t *sceneTable) buy(o offer, work, slack float64) float64 {
-	if !t.terms.allowsSpot(slack) {
-		return math.Inf(1)
-	}
-	return t.spot(o, t.terms.Restart, work, slack)
-}
-
 // spot returns what it costs to finish on the offer, until it is lost, and then as cheaply as can be.
 func (t *sceneTable) spot(o offer, warmUp int, work, slack float64) float64 {
-	return costOfSpot(o, float64(warmUp), work, slack, func(work, slack float64) float64 { return t.at(t.lost, work, slack) })
+	return costOfSpot(o, float64(warmUp), work, slack, t.afterLoss)
 }
 
-// costOfSpot returns what it costs to finish on the offer, that takes so long to warm up, and after its loss.
-func costOfSpot(o offer, warmUp, work, slack float64, afterLoss func(work, slack float64) float64) (sum float64) {
-	for i := range o.lives {
-		life := o.life(i)
-		if life >= work+warmUp {
-			sum += o.price * (work + warmUp)
-		} else {
-			sum += o.price*life + afterLoss(work-max(life-warmUp, 0), slack-min(life, warmUp))
-		}
-	}
-	return sum / float64(len(o.lives))
-}
+// afterLoss returns what it costs to finish when an instance was lost.
+func (t *sceneTable) afterLoss(work, slack float64) float64 { return t.at(t.lost, work, slack) }
 
-// stays are for how long it is looked at to stay on on-demand while there are offers, and seasons for how long to wait there until an
-// offering has been up for longer.
-var stays, seasons = []float64{8, 24, 72}, []float64{4, 8, 16, 32}
+// stays are for how long it is looked at to stay on on-demand while there are offers.
+var stays = []float64{8, 24, 72}
 
 // onDemand returns what it costs to finish on on-demand, or to leave it at some time.
 func (t *sceneTable) onDemand(s scene, warmUp int, work, slack float64) float64 {
@@ -138,30 +119,10 @@ func (t *sceneTable) onDemand(s scene, warmUp int, work, slack float64) float64 
 	}
 	for _, stay := range stays {
 		if stay < work {
-			least = min(least, t.terms.OnDemand*(stay+warm)+t.at(t.lost, work-stay, slack-warm))
+			least = min(least, t.terms.OnDemand*(stay+warm)+t.afterLoss(work-stay, slack-warm))
 		}
 	}
-	for _, o := range s.offers {
-		for _, season := range seasons {
-			if stay := season - warm; stay >= 0 && stay < work {
-				least = min(least, t.season(o, season, work-stay, slack-warm))
-			}
-		}
-	}
-	return least
-}
-
-// season returns what it costs to finish if the offer is taken after a while on on-demand, unless it is lost by then.
-func (t *sceneTable) season(o offer, ticks, work, slack float64) float64 {
-	later, kept := o.after(ticks)
-	cost := t.terms.OnDemand * ticks
-	if kept < 1 {
-		cost += (1 - kept) * t.at(t.lost, work, slack)
-	}
-	if kept > 0 {
-		cost += kept * t.buy(later.withProtection(t.terms.Protected), work, slack)
-	}
-	return cost
+	return min(least, t.terms.afterSeason(s.offers, warm, work, slack, t.afterLoss))
 }
 
 // onDemandUntilFound returns what it costs to finish on on-demand until there are offers again.

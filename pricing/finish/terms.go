@@ -38,6 +38,18 @@ type State struct {
 	WarmUp, Age int
 }
 
+// slackBeforeRestart returns the slack that is left for a restart if the job stays on what it runs on for another tick, and that is lost then.
+// On-demand is never lost: it is what the restart after it may take. A spot instance that is warm takes no slack until it is lost.
+func (s State) slackBeforeRestart() int {
+	switch {
+	case s.On == OnDemand:
+		return s.Slack - s.WarmUp
+	case s.On >= 0 && s.WarmUp == 0:
+		return s.Slack
+	}
+	return s.Slack - 1
+}
+
 // offer is an offering that can be bought, or that the job is on.
 type offer struct {
 	place Place
@@ -76,6 +88,16 @@ type scene struct {
 
 func (s scene) has(place Place) bool {
 	return slices.ContainsFunc(s.offers, func(o offer) bool { return o.place == place })
+}
+
+// priceOf returns what the offering costs, 0 if it is not offered.
+func (s scene) priceOf(place Place) float64 {
+	for _, o := range s.offers {
+		if o.place == place {
+			return o.price
+		}
+	}
+	return 0
 }
 
 // lateCost is what a tick is worth by which a job may be late, in ticks of on-demand: no money makes up for it.
