@@ -2,6 +2,7 @@ package processors
 
 import (
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/autoscaler/cluster-autoscaler/core/scaledown/eligibility"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/pricing"
@@ -35,6 +36,9 @@ func RequireSpot(spec *apiv1.PodSpec, offerings []pricing.Offering) {
 	affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &apiv1.NodeSelector{NodeSelectorTerms: terms}
 	spec.Affinity = affinity
 }
+
+// IsPinned returns whether somebody has said on the node that scale-down is to leave it alone.
+func IsPinned(node *apiv1.Node) bool { return eligibility.HasNoScaleDownAnnotation(node) }
 
 // spotTerms returns the alternatives of what the labels of a node have to be.
 func spotTerms(offerings []pricing.Offering) (terms [][]apiv1.NodeSelectorRequirement) {

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	quota "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/autoscaler/cluster-autoscaler/core/scaledown/eligibility"
 	"k8s.io/autoscaler/cluster-autoscaler/utils/drain"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -129,7 +128,7 @@ func (m *Moves) mayLeave(c *candidate) bool {
 	for _, node := range c.nodes {
 		pool, _ := m.config.Pools.PoolOf(node)
 		left[pool.ID]++
-		isPinned := node.Annotations[eligibility.ScaleDownDisabledKey] == "true" || !m.config.Pools.MayGiveBack(node)
+		isPinned := processors.IsPinned(node) || !m.config.Pools.MayGiveBack(node)
 		if isPinned || node.Spec.Unschedulable || api.IsReclaiming(node.Labels) || m.wasRestored(node) || pool.Size-left[pool.ID] < pool.MinSize {
 			return false
 		}
