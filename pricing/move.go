@@ -15,6 +15,8 @@ type Move struct {
 	// OnDemand is what the on-demand instances cost that would be given back, Useful what an hour of useful work costs on spot in their place, and
 	// Rest what the other instances of the job cost, which restarts as a whole.
 	OnDemand, Useful, Rest float64
+	// Losses is how many of the spot instances are lost per hour, each of which restarts the rest, too.
+	Losses float64
 	// Instances is how many instances the job has in all.
 	Instances int
 	// GoesOn is how long the job is taken to go on. Where nobody knows, that is the time for which it has run on demand: a job that moves once it
@@ -30,6 +32,7 @@ func (m Move) Pays(t Terms) bool {
 	if t.ValueOfTime == 0 {
 		value = m.OnDemand + m.Rest
 	}
+	useful := m.Useful + m.Losses*2*m.Rest*t.Restart.Hours() // what is paid for the rest meanwhile, and what its time is worth
 	cost := (value+m.Useful+m.Rest)*t.Restart.Hours() + m.Useful*moveOverlap.Hours()
-	return m.Useful < worthSpot*m.OnDemand && (m.OnDemand-m.Useful)*m.GoesOn.Hours() >= moveFactor*cost
+	return useful < worthSpot*m.OnDemand && (m.OnDemand-useful)*m.GoesOn.Hours() >= moveFactor*cost
 }

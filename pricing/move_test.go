@@ -21,4 +21,6 @@ func TestAMovePaysOnceItSavesTwiceWhatItCosts(t *testing.T) {
 	assert.False(t, large.Pays(terms), "all 63 others restart with it")
 	large.GoesOn = 24 * time.Hour
 	assert.True(t, large.Pays(terms))
+	large.Losses = .2
+	assert.False(t, large.Pays(terms), "and again with each loss")
 }

@@ -170,6 +170,40 @@ func TestAJobThatCannotBePreparedStaysOnDemand(t *testing.T) {
 	})
 }
 
+// A Job whose pods leave one by one would count each as a failure.
+func TestAJobThatIsNeitherSuspendedNorShrunkStaysOnDemand(t *testing.T) {
+	missed := endedMoves(t, move.Missed)
+	withMove(t, func(m moving) {
+		m.jobs.mu.Lock()
+		m.jobs.jobs["train"].Finished = true // then nothing is done to it
+		m.jobs.mu.Unlock()
+		m.say(workers[0])
+		m.pass(time.Minute)
+		assert.Equal(t, workers, m.world.pods())
+		assert.Equal(t, missed+2, endedMoves(t, move.Missed))
+	})
+}
+
+func TestAMoveThatIsDecidedGoesOnThoughTheJobLosesAnotherNode(t *testing.T) {
+	completed := endedMoves(t, move.Completed)
+	withJobs(t, func(w *world, f *fakeJobs) {
+		m := moving{w, f, &fakePools{w: w}}
+		f.add("train", 3, 3)
+		w.gang("train", "worker", 3, awaiting)
+		w.cloud.buyOnDemand("train-worker-0")
+		w.updateNode("train-worker-0", labelled(api.LabelSpotStrategy, alicloud.NoSpot))
+		m.start()
+		m.begin("train-worker-0")
+		m.say("train-worker-1")
+		w.pass(2 * time.Second)
+		require.Equal(t, []string{"suspend train"}, f.called())
+		w.updateNode("train-worker-2", agentSays(time.Now().Add(4*time.Minute)))
+		w.pass(leaves)
+		assert.Equal(t, []string{"train-worker-0"}, m.pools.gone(), "it is suspended already")
+		assert.Equal(t, completed+1, endedMoves(t, move.Completed))
+	})
+}
+
 func TestNoPodDisruptionBudgetIsBrokenForAMove(t *testing.T) {
 	expired := endedMoves(t, move.Expired)
 	withMove(t, func(m moving) {
@@ -177,7 +211,7 @@ func TestNoPodDisruptionBudgetIsBrokenForAMove(t *testing.T) {
 			m.protect(pod)
 		}
 		m.say(workers[0])
-		m.pass(move.Period + time.Second)
+		m.pass(move.Period + 5*time.Minute + time.Second)
 		assert.Equal(t, workers, m.world.pods())
 		assert.Equal(t, expired+2, endedMoves(t, move.Expired))
 		requireUnmarked(t, m.node(workers[0]))

@@ -87,6 +87,8 @@ func (d *Desk) onDemand(offers *Offers) float64 {
 type Priced struct {
 	Offer
 	Cost float64
+	// Life is how long an instance is kept on average, 0 if it is not lost.
+	Life time.Duration
 }
 
 // Spot returns the spot offers whose price is known, none if no on-demand price is.
@@ -94,7 +96,8 @@ func (d *Desk) Spot(offers *Offers) (priced []Priced) {
 	onDemand := d.onDemand(offers)
 	for _, o := range offers.all {
 		if price, known := d.config.Price(o.Offering); known && o.Spot && !math.IsInf(onDemand, 1) {
-			priced = append(priced, Priced{o, pricing.UsefulCost(price*o.Share, onDemand, d.config.Memory.Of(o.Offering), d.config.Terms)})
+			known := d.config.Memory.Of(o.Offering)
+			priced = append(priced, Priced{o, pricing.UsefulCost(price*o.Share, onDemand, known, d.config.Terms), known.Life})
 		}
 	}
 	return priced

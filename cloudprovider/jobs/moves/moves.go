@@ -31,6 +31,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/podlist"
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/work"
+	"gpu-spot-autoscaler/pricing"
 )
 
 const (
@@ -40,6 +41,10 @@ const (
 	mostTries, mostPods = 4, 64
 	// searchTime is how long spot may take to be bought and ready.
 	searchTime = 15 * time.Minute
+	// patience is for how long a job may be no candidate before its try ends: a probe may fail for a moment, or a price not be known.
+	patience = time.Minute
+	// moveTime is how long a move takes at most.
+	moveTime = 30 * time.Minute
 	// pause is how long a job is left alone after the first try, however it ended. It doubles with each, up to longestPause.
 	pause, longestPause = time.Hour, 24 * time.Hour
 	// refPrefix begins the refs of the gangs of stand-ins, which those of jobs do not.
@@ -95,6 +100,14 @@ type Moves struct {
 	// tries are by the String of the job's Ref, and so are the pauses of jobs that were tried.
 	tries  map[string]*try
 	pauses map[string]paused
+	// moving are the Nodes whose jobs have begun to move of late.
+	moving map[string]destination
+}
+
+// destination is where the pods of a Node are to move, until when at the latest.
+type destination struct {
+	offerings []pricing.Offering
+	until     time.Time
 }
 
 // try is the search for spot instances for a job.
@@ -102,7 +115,9 @@ type try struct {
 	candidate
 	standIns []*corev1.Pod
 	began    time.Time
-	isPlaced bool
+	// lastCandidate is when the job was last found to be a candidate.
+	lastCandidate time.Time
+	isPlaced      bool
 }
 
 // paused is for how long a job is left alone, and until when.
@@ -113,7 +128,7 @@ type paused struct {
 
 // New returns Moves that look at nothing before they run.
 func New(config Config) *Moves {
-	return &Moves{config: config, placed: make(chan struct{}, 1), tries: map[string]*try{}, pauses: map[string]paused{}}
+	return &Moves{config: config, placed: make(chan struct{}, 1), tries: map[string]*try{}, pauses: map[string]paused{}, moving: map[string]destination{}}
 }
 
 // Run looks after moves until ctx ends. It is to be called once, by the leader, after the informers have synced.
@@ -144,11 +159,13 @@ func (m *Moves) look(ctx context.Context) {
 		return
 	}
 	for _, c := range m.choose(ctx, candidates) {
-		isFit, err := m.isFit(ctx, c.ref)
+		isFit, err := m.isFit(ctx, c)
 		if err != nil {
 			klog.FromContext(ctx).V(1).Info("A job does not move to spot instances", "job", c.ref, "reason", err.Error())
 		}
-		m.try(ctx, c, isFit)
+		if isFit || errors.Is(err, errUnfit) {
+			m.try(ctx, c, isFit)
+		}
 	}
 }
 
@@ -159,9 +176,13 @@ func (m *Moves) choose(ctx context.Context, candidates []candidate) (chosen []ca
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	maps.DeleteFunc(m.pauses, func(_ string, p paused) bool { return now.Sub(p.until) >= longestPause })
+	maps.DeleteFunc(m.moving, func(_ string, d destination) bool { return !now.Before(d.until) })
 	for key, t := range m.tries {
 		isCandidate := slices.ContainsFunc(candidates, func(c candidate) bool { return c.ref == t.ref })
-		if !isCandidate || now.Sub(t.began) >= searchTime {
+		if isCandidate {
+			t.lastCandidate = now
+		}
+		if now.Sub(t.lastCandidate) >= patience || now.Sub(t.began) >= searchTime {
 			klog.FromContext(ctx).V(1).Info("No spot instances are looked for any more", "job", t.ref, "stillPays", isCandidate)
 			m.end(key, now)
 		}
@@ -178,24 +199,27 @@ func (m *Moves) choose(ctx context.Context, candidates []candidate) (chosen []ca
 	return chosen
 }
 
-// errs are why jobs do not move.
-var (
-	errQueued = errors.New("a queue of Kueue has admitted it, and would give its place to another job")
-	errHeld   = errors.New("it is held, suspended or over")
-)
+// errUnfit is why jobs do not move whatever the market does.
+var errUnfit = errors.New("it is not fit to move")
+
+func unfit(reason string) error { return fmt.Errorf("%w: %s", errUnfit, reason) }
 
 // isFit reads the job, and returns whether its system can have it go on elsewhere: the error says why not. A pod that belongs to no job that can be
 // read might not be created again.
-func (m *Moves) isFit(ctx context.Context, ref jobs.Ref) (bool, error) {
-	job, err := m.config.Jobs.Get(ctx, ref)
+func (m *Moves) isFit(ctx context.Context, c candidate) (bool, error) {
+	job, err := m.config.Jobs.Get(ctx, c.ref)
 	_, isQueued := job.Queue()
 	switch {
+	case errors.Is(err, jobs.ErrNoObject):
+		return false, unfit("its pods belong to no job that is known, and may not be created again")
 	case err != nil:
 		return false, fmt.Errorf("read the job: %w", err)
 	case isQueued:
-		return false, errQueued
+		return false, unfit("a queue of Kueue has admitted it, and would give its place to another job")
+	case job.Min == 0:
+		return false, unfit("its pods leave one by one, which its system may count as failures")
 	case job.Suspended || job.Finished || job.StopRequested || job.HeldAs() != "":
-		return false, errHeld
+		return false, unfit("it is held, suspended or over")
 	}
 	return true, nil
 }
@@ -210,7 +234,7 @@ func (m *Moves) try(ctx context.Context, c candidate, isFit bool) {
 		return
 	}
 	klog.FromContext(ctx).Info("Looking for spot instances for a job on demand", "job", c.ref, "nodes", c.names(), "onDemand", c.plan.OnDemand, "spot", c.plan.Spot)
-	m.tries[key] = &try{candidate: c, standIns: c.standIns(), began: now}
+	m.tries[key] = &try{candidate: c, standIns: c.standIns(), began: now, lastCandidate: now}
 	m.config.Wake()
 }
 
@@ -251,7 +275,8 @@ func (m *Moves) Fits(ref string, found podlist.Placement) {
 	}
 }
 
-// begin has the jobs move that have all their places, if they still are to.
+// begin has a job move that has all its places, if it still is to. The next one has its turn after the next loop, which knows of the Nodes that
+// leave their pools.
 func (m *Moves) begin(ctx context.Context) {
 	candidates, err := m.candidates()
 	if err != nil {
@@ -266,6 +291,7 @@ func (m *Moves) begin(ctx context.Context) {
 		m.config.Move(ctx, c.nodes)
 		m.config.Recorder.Eventf(c.pods[0], corev1.EventTypeNormal, ReasonMoves,
 			"Moves to spot instances, which are ready: on demand it costs %.2f per hour, and on spot from %.2f per useful hour", c.plan.OnDemand, c.plan.Spot)
+		return
 	}
 }
 
@@ -277,6 +303,19 @@ func (m *Moves) take(c candidate) bool {
 	if t == nil || !t.isPlaced || !slices.Equal(t.names(), c.names()) || len(t.pods) != len(c.pods) {
 		return false
 	}
-	m.end(c.ref.String(), m.config.Clock.Now())
+	now := m.config.Clock.Now()
+	m.end(c.ref.String(), now)
+	for i, pod := range t.pods {
+		to := m.moving[pod.Spec.NodeName]
+		m.moving[pod.Spec.NodeName] = destination{append(to.offerings, t.plan.Offerings[i]...), now.Add(moveTime)}
+	}
 	return true
+}
+
+// MovesTo returns the spot offerings that the pods of a Node may get whose jobs have begun to move of late, and false for other Nodes.
+func (m *Moves) MovesTo(node string) (offerings []pricing.Offering, moves bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	to, moves := m.moving[node]
+	return to.offerings, moves
 }

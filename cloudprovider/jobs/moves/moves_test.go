@@ -49,7 +49,7 @@ type fixture struct {
 func inBubble(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fixture{T: t, client: fake.NewClientset(), events: record.NewFakeRecorder(100), job: &jobs.Job{}}
+		f := &fixture{T: t, client: fake.NewClientset(), events: record.NewFakeRecorder(100), job: &jobs.Job{Min: 1}}
 		factory := informers.NewSharedInformerFactory(f.client, 24*time.Hour)
 		pods, err := podindex.New(factory.Core().V1().Pods().Informer(), f)
 		require.NoError(t, err)
@@ -199,6 +199,9 @@ func TestAJobMovesWithAllItsNodesOnceSpotIsReadyForAllOfItsPods(t *testing.T) {
 		assert.Empty(t, f.moved)
 		f.place(gang, 2)
 		assert.Equal(t, [][]string{{"a", "b"}}, f.moved)
+		offerings, moves := f.MovesTo("a")
+		assert.True(t, moves)
+		assert.Equal(t, []pricing.Offering{{InstanceType: "a10", Zone: "b", Spot: true}}, offerings)
 		assert.Empty(t, f.Returning())
 		assert.Contains(t, <-f.events.Events, ReasonMoves)
 		assert.Equal(t, "", f.plannedZone(), "the pod on spot says nothing of its zone")
@@ -323,7 +326,9 @@ func TestASearchForSpotEnds(t *testing.T) {
 		f.pass(pause)
 		require.Len(t, f.Returning(), 1)
 		f.set(func() { f.paysNo = true })
-		f.pass(lookEvery)
+		f.pass(patience / 2)
+		require.Len(t, f.Returning(), 1, "that may be for a moment only")
+		f.pass(patience)
 		assert.Empty(t, f.Returning(), "it does not pay any more")
 		f.Fits(refPrefix+"fake/default/train", podlist.Placement{})
 		assert.Empty(t, f.moved)

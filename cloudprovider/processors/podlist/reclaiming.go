@@ -15,10 +15,12 @@ import (
 	podutil "k8s.io/autoscaler/cluster-autoscaler/utils/pod"
 	"k8s.io/klog/v2"
 	kubepodutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/pricing"
 )
 
 // ReclaimingPods adds the pods of reclaiming nodes to the unschedulable ones, so that core buys their new nodes at the notice,
@@ -32,8 +34,12 @@ type ReclaimingPods struct {
 	inner        pods.PodListProcessor
 	isReclaiming func(*apiv1.Node) bool
 	added        *AddedPods
+	clock        clock.PassiveClock
+	moves        Moves
 
 	mu sync.RWMutex
+	// asOf is when the following was found.
+	asOf time.Time
 	// unplaced is how many pods of each reclaiming node were left without a place in the last loop, unready how many of them
 	// were left without one on a node that is ready. Both have an entry for each reclaiming node.
 	unplaced, unready map[string]int
@@ -48,10 +54,16 @@ type AddedPods struct{ uids sets.Set[types.UID] }
 // Has returns whether the last loop added the pod as one of a reclaiming node.
 func (a *AddedPods) Has(pod *apiv1.Pod) bool { return a.uids.Has(pod.UID) }
 
+// Moves knows where the pods of Nodes are to move. It may be nil.
+type Moves interface {
+	// MovesTo returns the spot offerings that the pods of the Node may get, and false if they do not move. It is safe for concurrent use.
+	MovesTo(node string) (offerings []pricing.Offering, moves bool)
+}
+
 // NewReclaimingPods returns a processor that calls inner, which places pods on existing and upcoming nodes. It enters in added which pods it
 // has added.
-func NewReclaimingPods(inner pods.PodListProcessor, isReclaiming func(*apiv1.Node) bool, added *AddedPods) *ReclaimingPods {
-	return &ReclaimingPods{inner: inner, isReclaiming: isReclaiming, added: added}
+func NewReclaimingPods(inner pods.PodListProcessor, isReclaiming func(*apiv1.Node) bool, added *AddedPods, clock clock.PassiveClock, moves Moves) *ReclaimingPods {
+	return &ReclaimingPods{inner: inner, isReclaiming: isReclaiming, added: added, clock: clock, moves: moves}
 }
 
 // Process calls inner with the unschedulable pods and those of reclaiming nodes. If those cannot be listed it calls inner
@@ -74,7 +86,7 @@ func (r *ReclaimingPods) Process(ctx *cacontext.AutoscalingContext, unschedulabl
 	unready := found.unready(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unplaced, r.unready = found.unplaced, unready
+	r.unplaced, r.unready, r.asOf = found.unplaced, unready, r.clock.Now()
 	return left, err
 }
 
@@ -97,6 +109,15 @@ func (r *ReclaimingPods) AllReady(node string) bool {
 	return known && unready == 0
 }
 
+// AllReadyWithin returns whether AllReady does by a loop that is no older than that: core leaves out the pods while it cannot read the pools, or
+// the cluster is unhealthy. It is safe for concurrent use.
+func (r *ReclaimingPods) AllReadyWithin(node string, age time.Duration) bool {
+	r.mu.RLock()
+	asOf := r.asOf
+	r.mu.RUnlock()
+	return r.clock.Since(asOf) <= age && r.AllReady(node)
+}
+
 // podsToMove are the pods of the reclaiming nodes in a loop.
 type podsToMove struct {
 	// pods are copies without a node.
@@ -112,12 +133,12 @@ func (r *ReclaimingPods) list(ctx *cacontext.AutoscalingContext) (podsToMove, er
 	if err != nil {
 		return podsToMove{}, err
 	}
-	unplaced, moving := map[string]int{}, sets.New[string]()
+	unplaced, moving := map[string]int{}, map[string][]pricing.Offering{}
 	for _, node := range nodes {
 		if r.isReclaiming(node) {
 			unplaced[node.Name] = 0
-			if node.Annotations[api.AnnotationReclaimSource] == api.ReclaimSourceMove {
-				moving.Insert(node.Name)
+			if offerings, moves := r.movesTo(node); moves {
+				moving[node.Name] = offerings
 			}
 		}
 	}
@@ -226,14 +247,23 @@ func notTerminating(copies []*apiv1.Pod) []*apiv1.Pod {
 	return copies
 }
 
+// movesTo returns where the pods of the reclaiming node are to move, and false if they are not to. What a former leader planned is not known: any
+// spot will do then.
+func (r *ReclaimingPods) movesTo(node *apiv1.Node) (offerings []pricing.Offering, moves bool) {
+	if r.moves != nil {
+		offerings, moves = r.moves.MovesTo(node.Name)
+	}
+	return offerings, moves || node.Annotations[api.AnnotationReclaimSource] == api.ReclaimSourceMove
+}
+
 // onSpotOnly has the copies of pods that are to move take spot instances only. Those are there, and may be lost again before the pods leave: then
 // they stay where they are.
-func onSpotOnly(copies []*apiv1.Pod, nodeOf map[types.UID]string, moving sets.Set[string]) []*apiv1.Pod {
+func onSpotOnly(copies []*apiv1.Pod, nodeOf map[types.UID]string, moving map[string][]pricing.Offering) []*apiv1.Pod {
 	for _, pod := range copies {
-		if moving.Has(nodeOf[pod.UID]) {
+		if offerings, moves := moving[nodeOf[pod.UID]]; moves {
 			pod.Annotations = maps.Clone(pod.Annotations)
 			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, api.AnnotationOnDemandAfter, api.OnDemandNever)
-			processors.RequireSpot(&pod.Spec, nil)
+			processors.RequireSpot(&pod.Spec, offerings)
 		}
 	}
 	return copies

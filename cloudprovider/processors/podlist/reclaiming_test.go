@@ -17,6 +17,7 @@ import (
 	podlist "k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/testsnapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
@@ -37,7 +38,7 @@ func podsToMoveOf(t *testing.T, pods ...*apiv1.Pod) []*apiv1.Pod {
 		}
 	}
 	require.NoError(t, ctx.ClusterSnapshot.SetClusterState(nodes, healthy, nil))
-	r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{})
+	r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{}, clock.RealClock{}, nil)
 	added, err := r.Process(ctx, nil)
 	require.NoError(t, err)
 	return added
@@ -59,7 +60,7 @@ func TestPodsOfReclaimingNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, _, _ := testutil.NewContext([]*apiv1.Pod{test.pod}, []*apiv1.Node{testutil.NewNode("reclaiming"), testutil.NewNode("healthy")})
-			r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{})
+			r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{}, clock.RealClock{}, nil)
 			got, err := r.Process(ctx, testutil.NewPods(1, "pending"))
 			require.NoError(t, err)
 			want := []string{"pending-0"}
@@ -87,7 +88,7 @@ func TestPodsOfReclaimingNodesThatHaveTheirSuccessorDoNotCount(t *testing.T) {
 		testutil.NewPod("moved", testutil.OnNode("healthy"), owned, later), testutil.NewPod("waits", owned, later),
 	}
 	ctx, _, _ := testutil.NewContext(all, []*apiv1.Node{testutil.NewNode("reclaiming"), testutil.NewNode("healthy")})
-	r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{})
+	r := NewReclaimingPods(podlist.NewDefaultPodListProcessor(), func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{}, clock.RealClock{}, nil)
 	got, err := r.Process(ctx, all[5:])
 	require.NoError(t, err)
 	assert.Equal(t, []string{"waits", "going-3"}, testutil.Names(got), "one of three has no successor yet")
@@ -130,7 +131,7 @@ func TestAllPodsOfAReclaimingNodeArePlaced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, _, _ := testutil.NewContext(all, nodes)
-			r := NewReclaimingPods(&test.chain, func(node *apiv1.Node) bool { return strings.HasPrefix(node.Name, "reclaiming") }, &AddedPods{})
+			r := NewReclaimingPods(&test.chain, func(node *apiv1.Node) bool { return strings.HasPrefix(node.Name, "reclaiming") }, &AddedPods{}, clock.RealClock{}, nil)
 			for _, node := range nodes {
 				assert.False(t, r.AllPlaced(node.Name), "no loop has looked yet")
 			}
@@ -195,7 +196,7 @@ func TestAReplacementIsReadyWhenAllPodsHaveAPlaceOnReadyNodes(t *testing.T) {
 			for _, node := range []*apiv1.Node{ready("ready", apiv1.ConditionTrue), ready("unready", apiv1.ConditionFalse), upcoming} {
 				require.NoError(t, ctx.ClusterSnapshot.AddNodeInfo(framework.NewTestNodeInfo(node.DeepCopy())))
 			}
-			r := NewReclaimingPods(placingOn{test.on}, func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{})
+			r := NewReclaimingPods(placingOn{test.on}, func(node *apiv1.Node) bool { return node.Name == "reclaiming" }, &AddedPods{}, clock.RealClock{}, nil)
 			assert.False(t, r.AllReady("reclaiming"), "no loop has looked yet")
 			_, err := r.Process(ctx, nil)
 			require.NoError(t, err)
@@ -208,7 +209,7 @@ func TestAReplacementIsReadyWhenAllPodsHaveAPlaceOnReadyNodes(t *testing.T) {
 func TestAllPlacedFollowsTheLoops(t *testing.T) {
 	chain, reclaiming := &placing{}, false
 	ctx, _, _ := testutil.NewContext([]*apiv1.Pod{testutil.NewPod("worker", testutil.OnNode("node"), testutil.OwnedBy("Job"))}, []*apiv1.Node{testutil.NewNode("node")})
-	r := NewReclaimingPods(chain, func(*apiv1.Node) bool { return reclaiming }, &AddedPods{})
+	r := NewReclaimingPods(chain, func(*apiv1.Node) bool { return reclaiming }, &AddedPods{}, clock.RealClock{}, nil)
 	look := func() bool {
 		_, err := r.Process(ctx, nil)
 		require.NoError(t, err)
@@ -225,7 +226,7 @@ func TestAllPlacedFollowsTheLoops(t *testing.T) {
 
 func TestAllPlacedMayBeCalledWhileALoopRuns(t *testing.T) {
 	ctx, _, _ := testutil.NewContext([]*apiv1.Pod{testutil.NewPod("worker", testutil.OnNode("node"), testutil.OwnedBy("Job"))}, []*apiv1.Node{testutil.NewNode("node")})
-	r := NewReclaimingPods(&placing{}, func(*apiv1.Node) bool { return true }, &AddedPods{})
+	r := NewReclaimingPods(&placing{}, func(*apiv1.Node) bool { return true }, &AddedPods{}, clock.RealClock{}, nil)
 	var drains sync.WaitGroup
 	drains.Go(func() {
 		for range 100 {

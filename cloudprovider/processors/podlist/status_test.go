@@ -8,6 +8,7 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/nodegroupset"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
+	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 )
@@ -30,7 +31,7 @@ func TestPodsOfReclaimingNodesGetNoEventsOfScaleUps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, _, recorder := testutil.NewContext([]*apiv1.Pod{worker}, []*apiv1.Node{testutil.NewNode("reclaiming")})
 			added := &AddedPods{}
-			_, err := NewReclaimingPods(&placing{fails: []string{"worker", "pending"}}, func(*apiv1.Node) bool { return true }, added).Process(ctx, []*apiv1.Pod{pending})
+			_, err := NewReclaimingPods(&placing{fails: []string{"worker", "pending"}}, func(*apiv1.Node) bool { return true }, added, clock.RealClock{}, nil).Process(ctx, []*apiv1.Pod{pending})
 			require.NoError(t, err)
 
 			handed := test.result.PodsTriggeredScaleUp

@@ -19,6 +19,8 @@ import (
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/scheduling"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors"
+	"gpu-spot-autoscaler/cloudprovider/share"
 	"gpu-spot-autoscaler/pricing"
 )
 
@@ -120,22 +122,44 @@ func (a *floorsAfter) Process(ctx *cacontext.AutoscalingContext, unschedulable [
 
 // floorJob is the pods of a job that state an on-demand floor.
 type floorJob struct {
-	// left have no place. Of those that have one, some are on on-demand nodes.
-	left             []*apiv1.Pod
-	placed, onDemand int
+	// left have no place; all are they and those that have one.
+	left []*apiv1.Pod
+	all  []floorPod
 }
 
-// missing returns the pods that are to be on demand, of those without a place. If the pods state several floors, the highest counts.
+// floorPod is a pod that states a floor.
+type floorPod struct {
+	floor       share.Share
+	requestsGPU bool
+	// onDemand is whether it has a place on an on-demand node.
+	onDemand bool
+}
+
+func newFloorPod(pod *apiv1.Pod, onDemand bool) floorPod {
+	s, _ := settingsOf(pod)
+	return floorPod{floor: *s.floor, requestsGPU: processors.RequestsGPU(pod), onDemand: onDemand}
+}
+
+// missing returns the pods that are to be on demand, of those without a place. If the pods state several floors, the highest counts. If any of them
+// request GPUs only those count: a launcher goes wherever there is room, and is bought nothing.
 func (j *floorJob) missing() []*apiv1.Pod {
-	floor := 0
-	for _, pod := range j.left {
-		s, _ := settingsOf(pod)
-		floor = max(floor, s.floor.Of(j.placed+len(j.left)))
+	left := slices.Clone(j.left)
+	counting := j.all
+	if slices.ContainsFunc(j.all, func(p floorPod) bool { return p.requestsGPU }) {
+		counting = slices.DeleteFunc(slices.Clone(j.all), func(p floorPod) bool { return !p.requestsGPU })
+		left = slices.DeleteFunc(left, func(pod *apiv1.Pod) bool { return !processors.RequestsGPU(pod) })
 	}
-	slices.SortStableFunc(j.left, func(a, b *apiv1.Pod) int {
+	floor, onDemand := 0, 0
+	for _, pod := range counting {
+		floor = max(floor, pod.floor.Of(len(counting)))
+		if pod.onDemand {
+			onDemand++
+		}
+	}
+	slices.SortStableFunc(left, func(a, b *apiv1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	return j.left[:min(max(0, floor-j.onDemand), len(j.left))]
+	return left[:min(max(0, floor-onDemand), len(left))]
 }
 
 // jobsOf returns the jobs of those of the pods that state an on-demand floor.
@@ -150,6 +174,7 @@ func (f *Floors) jobsOf(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) (m
 			jobs[key] = &floorJob{}
 		}
 		jobs[key].left = append(jobs[key].left, pod)
+		jobs[key].all = append(jobs[key].all, newFloorPod(pod, false))
 		namespaces.Insert(pod.Namespace)
 	}
 	if len(jobs) == 0 {
@@ -165,10 +190,7 @@ func (f *Floors) jobsOf(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) (m
 				continue
 			}
 			if job := jobs[f.keyOf(info.Pod)]; job != nil {
-				job.placed++
-				if isOnDemand(node) {
-					job.onDemand++
-				}
+				job.all = append(job.all, newFloorPod(info.Pod, isOnDemand(node)))
 			}
 		}
 	}

@@ -114,3 +114,22 @@ func TestPodsOfAGangAreOfOneFloorWhoeverOwnsThem(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, floors.Has(a), "nothing is remembered")
 }
+
+// A launcher of MPI comes before its workers by name, and goes wherever there is room.
+func TestOfAJobWithGPUsOnlyPodsThatRequestSomeCountForTheFloor(t *testing.T) {
+	floor := testutil.Annotated(api.AnnotationOnDemandFloor, "1")
+	noGPU := func(pod *apiv1.Pod) { pod.Spec.Containers[0].Resources.Requests = apiv1.ResourceList{} }
+	pod := func(name string, options ...testutil.PodOption) *apiv1.Pod {
+		return testutil.NewPod(name, append(options, floor, testutil.ReplicatedBy("train"))...)
+	}
+	system := nodeOf("system", "")
+	ctx, _, _ := testutil.NewContext(nil, []*apiv1.Node{system})
+	require.NoError(t, ctx.ClusterSnapshot.SetClusterState([]*apiv1.Node{system}, []*apiv1.Pod{pod("evaluator", noGPU, testutil.OnNode("system"))}, nil))
+	floors := NewFloors(func(*apiv1.Pod) string { return "" }, func(*apiv1.Pod) bool { return false })
+	pending := []*apiv1.Pod{pod("launcher", noGPU), pod("worker-0"), pod("worker-1")}
+	_, err := floors.After(pods.NewCombinedPodListProcessor(nil)).Process(ctx, pending)
+	require.NoError(t, err)
+	assert.False(t, floors.Has(pending[0]), "the launcher")
+	assert.True(t, floors.Has(pending[1]), "what runs on a system node without GPUs is no worker on demand")
+	assert.False(t, floors.Has(pending[2]))
+}

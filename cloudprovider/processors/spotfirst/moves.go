@@ -72,7 +72,8 @@ type kind struct {
 // option is a spot offering for all pods of a kind, and what an hour of useful work costs there on as many whole instances as they need.
 type option struct {
 	pricing.Offering
-	cost float64
+	// losses are how many of the instances are lost per hour.
+	cost, losses float64
 }
 
 // Plan returns how the job is to move, and false if it is not to: prices are not known, there would be no time for another reclaim before its
@@ -99,6 +100,7 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 			return Plan{}, false
 		}
 		move.Useful += k.options[0].cost
+		move.Losses += k.options[0].losses
 	}
 	move.Rest = move.Useful / float64(max(1, len(job.Pods))) * float64(len(job.Rest))
 	plan = Plan{OnDemand: move.OnDemand, Spot: move.Useful, Offerings: make([][]pricing.Offering, len(job.Pods))}
@@ -113,10 +115,11 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 
 // paying returns the offerings with which the move pays.
 func (k kind) paying(move pricing.Move, terms pricing.Terms) (offerings []pricing.Offering) {
-	best := k.options[0].cost
+	best := k.options[0]
 	for _, o := range k.options[:min(len(k.options), mostOfferings)] {
 		with := move
-		with.Useful += o.cost - best
+		with.Useful += o.cost - best.cost
+		with.Losses += o.losses - best.losses
 		if with.Pays(terms) {
 			offerings = append(offerings, o.Offering)
 		}
@@ -143,7 +146,11 @@ func (m *Moves) kinds(job Job) (kinds []*kind) {
 				continue
 			}
 			instances := math.Ceil(float64(len(k.pods))*o.Share - 1e-9)
-			k.options = append(k.options, option{o.Offering, o.Cost / o.Share * instances})
+			each := option{Offering: o.Offering, cost: o.Cost / o.Share * instances}
+			if o.Life > 0 {
+				each.losses = instances / o.Life.Hours()
+			}
+			k.options = append(k.options, each)
 		}
 		slices.SortStableFunc(k.options, func(a, b option) int { return cmp.Compare(a.cost, b.cost) })
 	}

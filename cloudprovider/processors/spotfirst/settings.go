@@ -45,6 +45,9 @@ func Check(annotations map[string]string) error {
 // settingsOf returns the settings of the pod, without the annotations that are ignored. The error is that of Check.
 func settingsOf(pod *apiv1.Pod) (settings, error) { return readSettings(pod.Annotations) }
 
+// wantedValueOfTime is made once: the annotations of each pod are read for each offering.
+var wantedValueOfTime = fmt.Sprintf("money per instance-hour from 0 to %.0f", pricing.MaxValueOfTime)
+
 // reading is settings while they are read.
 type reading struct {
 	settings
@@ -81,7 +84,7 @@ func readSettings(annotations map[string]string) (settings, error) {
 	})
 	r.readCapacity()
 	r.readFloor()
-	r.read(api.AnnotationValueOfTime, fmt.Sprintf("money per instance-hour from 0 to %.0f", pricing.MaxValueOfTime), func(value string) bool {
+	r.read(api.AnnotationValueOfTime, wantedValueOfTime, func(value string) bool {
 		_, err := pricing.ParseValueOfTime(value) // the prices that offerings are compared by have it from there
 		return err == nil
 	})
@@ -97,7 +100,7 @@ func (r *reading) read(key, want string, parse func(value string) bool) {
 
 // readCapacity comes after the wait: spot only wins over that, and on demand over both.
 func (r *reading) readCapacity() {
-	want := strings.Join([]string{api.CapacitySpotOnly, api.CapacitySpotFirst, "or " + api.CapacityOnDemand}, ", ")
+	const want = api.CapacitySpotOnly + ", " + api.CapacitySpotFirst + ", or " + api.CapacityOnDemand
 	r.read(api.AnnotationCapacity, want, func(value string) bool {
 		switch value {
 		case api.CapacitySpotOnly:

@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -54,8 +55,8 @@ func (c *Controller) prepareInTime(ctx context.Context, l loss, s state) (p prep
 		p, err = c.prepare(ctx, l, stops)
 		return err
 	})
-	if l.move && err != nil && !errors.Is(err, jobs.ErrNoObject) {
-		return c.moves.fail(ctx, l, err), time.Time{}
+	if l.move && (err != nil || p.by == evicting) {
+		return c.moves.fail(ctx, l, cmp.Or(err, errUnprepared)), time.Time{}
 	}
 	if isFailure(ctx, err) {
 		klog.FromContext(ctx).Error(err, "The job's system did not prepare for the loss of pods; they are evicted all the same", "job", l.party)

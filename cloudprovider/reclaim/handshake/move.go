@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -22,6 +23,9 @@ type Moves struct {
 	systems *systems
 }
 
+// errUnprepared is why a job stays whose pods would only be evicted, which its system may count as a failure.
+var errUnprepared = errors.New("its system neither suspends nor shrinks it")
+
 // stays returns why a job that is to move stays where it is for now, empty if it may leave. Nobody takes its instance: it leaves only once
 // its work is saved, and it has a place that is ready.
 func (m *Moves) stays(l loss, s state) (reason string) {
@@ -30,7 +34,7 @@ func (m *Moves) stays(l loss, s state) (reason string) {
 		return "the job is being asked and read"
 	case s.failed || s.outcome == checkpointMissed:
 		return "its move has failed"
-	case s.job != nil && (s.job.Suspended || s.job.Finished || s.job.Stopped):
+	case s.job != nil && (s.job.Suspended || s.job.Finished || s.job.Stopped || s.job.HeldAs() != ""):
 		return ""
 	case !s.acknowledged:
 		return "the acknowledgement that a checkpoint is saved has not come"
@@ -51,6 +55,11 @@ func (m *Moves) haveReadyPlaces(l loss) bool {
 		}
 	}
 	return true
+}
+
+// asksAgain returns whether a job that may leave now has trained for so long since it acknowledged that it is to save its work once more.
+func (m *Moves) asksAgain(s state) bool {
+	return s.acknowledged && m.config.Clock.Since(s.acknowledgedAt) >= max(leastTraining, s.took())
 }
 
 // noteMissed tells once that a job that is to move has not acknowledged in time, so that it stays.
@@ -89,9 +98,9 @@ func (m *Moves) AreLeaving(node string) (leaving, known bool) {
 	for _, pod := range cluster.Drainable(m.config.Cluster.PodsOn(node)) {
 		s, open := m.table.get(m.config.Cluster.PartyOf(pod))
 		switch {
-		case !open || s.phase == Asking || s.phase == Warning || s.phase == Deciding:
+		case !open || s.phase == Deciding || !s.phase.isDecided() && s.job == nil:
 			return false, false
-		case !s.phase.isDecided() && (s.job == nil || !s.job.Suspended && !s.job.Stopped):
+		case !s.phase.isDecided() && !s.job.Suspended && !s.job.Stopped && s.job.HeldAs() == "":
 			return false, true
 		}
 	}

@@ -60,7 +60,11 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 		c.queue.AddAfter(party, until.Sub(c.config.Clock.Now()))
 		return unwarned
 	}
-	if c.replacements.asksAgain(l, s) && c.table.askAgain(party, s.id, c.config.Clock.Now()) {
+	asksAgain := c.replacements.asksAgain(l, s)
+	if l.move {
+		asksAgain = c.moves.asksAgain(s)
+	}
+	if asksAgain && c.table.askAgain(party, s.id, c.config.Clock.Now()) {
 		c.queue.Add(party)
 		return nil
 	}

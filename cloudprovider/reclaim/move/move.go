@@ -131,7 +131,14 @@ func (w *Watcher) Over(node *corev1.Node, n notice.Notice) (outcome Outcome, ove
 		return "", false
 	case w.isEmpty(node):
 		return Refused, w.giver.WasRefused(n.InstanceID) || late >= stuckAfter
-	case w.isInterrupted(node, n):
+	}
+	leaving, known := w.config.Handshakes.AreLeaving(node.Name)
+	switch {
+	case leaving:
+		return Expired, late >= stuckAfter // it is suspended or shrunk already
+	case known && !w.config.Notices.Heard(n.InstanceID):
+		// A former leader began with the move. It may have marked some of the job's Nodes only, which is written nowhere. Nothing is lost by it: the
+		// next leader finds the spot instances that are there.
 		return Interrupted, true
 	case w.config.Handshakes.LoseOtherwise(node.Name):
 		return Overtaken, true
@@ -139,16 +146,6 @@ func (w *Watcher) Over(node *corev1.Node, n notice.Notice) (outcome Outcome, ove
 		return Missed, true
 	}
 	return Expired, late >= 0 || -late > Period // which nobody but the autoscaler begins
-}
-
-// isInterrupted returns whether a former leader began with the move, and it is not settled that the jobs leave. It may have marked some of their
-// Nodes only, which is written nowhere. Nothing is lost by it: the next leader finds the spot instances that are there.
-func (w *Watcher) isInterrupted(node *corev1.Node, n notice.Notice) bool {
-	if w.config.Notices.Heard(n.InstanceID) {
-		return false
-	}
-	leaving, known := w.config.Handshakes.AreLeaving(node.Name)
-	return known && !leaving
 }
 
 // isEmpty returns whether the Node was drained, and no pod has come back.

@@ -305,8 +305,8 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if config.DryRun == nil {
 		p.moves = newMoves(config, p, s, trigger.NotifyGang)
 	}
-	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, podJobs{supervision{p.supervisor, p.moves}, p.gangs, p.jobs})
-	if err := p.addReclaimer(config, s, p.pods.reclaiming.AllPlaced, p.pods.replacementReady(config), p.pods.reclaiming.AllReady); err != nil {
+	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, podJobs{supervision{p.supervisor, p.moves}, p.gangs, p.jobs, p.moves})
+	if err := p.addReclaimer(config, s, p.pods.reclaiming.AllPlaced, p.pods.replacementReady(config), p.pods.movesReady); err != nil {
 		return nil, err
 	}
 	expander, err := newExpander(config, p.provider, s.kube, s.events)

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
@@ -30,6 +31,7 @@ import (
 
 	"gpu-spot-autoscaler/cloudprovider/ess"
 	"gpu-spot-autoscaler/cloudprovider/jobs"
+	"gpu-spot-autoscaler/cloudprovider/jobs/moves"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors/customresources"
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
@@ -70,6 +72,12 @@ func (f *podFlow) replacementReady(config *Config) func(node string) bool {
 	return f.reclaiming.AllReady
 }
 
+// readyFor is how old a loop may be that has found a place that is ready.
+const readyFor = 30 * time.Second
+
+// movesReady returns whether there are ready places for the pods of a Node whose jobs move.
+func (f *podFlow) movesReady(node string) bool { return f.reclaiming.AllReadyWithin(node, readyFor) }
+
 // hasRun returns whether the pod stands for one that has run already.
 func (f *podFlow) hasRun(pod *apiv1.Pod) bool { return f.added.Has(pod) || podlist.IsStandIn(pod) }
 
@@ -86,6 +94,7 @@ type podJobs struct {
 	supervision podlist.Supervision
 	natives     podlist.NativeGangs
 	of          *jobs.Registry
+	moves       *moves.Moves
 }
 
 // newPodFlow constructs the parts. The provisioning may be nil.
@@ -112,7 +121,11 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 		})
 		flow.injectedPods = podinjection.NewFakePodsScaleUpStatusProcessor(registry)
 	}
-	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming, flow.added)
+	var destinations podlist.Moves
+	if jobs.moves != nil {
+		destinations = jobs.moves
+	}
+	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming, flow.added, config.Clock, destinations)
 	flow.deferral = podlist.NewDeferral(podlist.Config{
 		Inner: flow.floors.After(flow.reclaiming), Arrivals: arrivals, Supervision: jobs.supervision, Natives: jobs.natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
 		Skipped: flow.skipped, ClaimsSimulated: config.Autoscaling.DynamicResourceAllocationEnabled,
