@@ -43,7 +43,7 @@ const (
 	searchTime = 15 * time.Minute
 	// patience is for how long a job may be no candidate before its try ends: a probe may fail for a moment, or a price not be known.
 	patience = time.Minute
-	// moveTime is how long a move takes at most.
+	// moveTime is longer than any move takes, which is over 20 minutes after its notice (package reclaim/move).
 	moveTime = 30 * time.Minute
 	// pause is how long a job is left alone after the first try, however it ended. It doubles with each, up to longestPause.
 	pause, longestPause = time.Hour, 24 * time.Hour
@@ -159,13 +159,15 @@ func (m *Moves) look(ctx context.Context) {
 		return
 	}
 	for _, c := range m.choose(ctx, candidates) {
-		isFit, err := m.isFit(ctx, c)
-		if err != nil {
-			klog.FromContext(ctx).V(1).Info("A job does not move to spot instances", "job", c.ref, "reason", err.Error())
+		err := m.checkFit(ctx, c.ref)
+		switch {
+		case err == nil:
+			m.try(ctx, c)
+			continue
+		case errors.Is(err, errUnfit):
+			m.leaveAlone(c.ref)
 		}
-		if isFit || errors.Is(err, errUnfit) {
-			m.try(ctx, c, isFit)
-		}
+		klog.FromContext(ctx).V(1).Info("A job does not move to spot instances", "job", c.ref, "reason", err.Error())
 	}
 }
 
@@ -204,37 +206,39 @@ var errUnfit = errors.New("it is not fit to move")
 
 func unfit(reason string) error { return fmt.Errorf("%w: %s", errUnfit, reason) }
 
-// isFit reads the job, and returns whether its system can have it go on elsewhere: the error says why not. A pod that belongs to no job that can be
-// read might not be created again.
-func (m *Moves) isFit(ctx context.Context, c candidate) (bool, error) {
-	job, err := m.config.Jobs.Get(ctx, c.ref)
+// checkFit reads the job, and returns why its system cannot have it go on elsewhere: an errUnfit, or why the job could not be read.
+func (m *Moves) checkFit(ctx context.Context, ref jobs.Ref) error {
+	job, err := m.config.Jobs.Get(ctx, ref)
 	_, isQueued := job.Queue()
 	switch {
 	case errors.Is(err, jobs.ErrNoObject):
-		return false, unfit("its pods belong to no job that is known, and may not be created again")
+		return unfit("its pods belong to no job that is known, and may not be created again")
 	case err != nil:
-		return false, fmt.Errorf("read the job: %w", err)
+		return fmt.Errorf("read the job: %w", err)
 	case isQueued:
-		return false, unfit("a queue of Kueue has admitted it, and would give its place to another job")
+		return unfit("a queue of Kueue has admitted it, and would give its place to another job")
 	case job.Min == 0:
-		return false, unfit("its pods leave one by one, which its system may count as failures")
+		return unfit("its pods leave one by one, which its system may count as failures")
 	case job.Suspended || job.Finished || job.StopRequested || job.HeldAs() != "":
-		return false, unfit("it is held, suspended or over")
+		return unfit("it is held, suspended or over")
 	}
-	return true, nil
+	return nil
 }
 
-// try begins to look for spot for the job, if it is fit, and leaves it alone for a while if not.
-func (m *Moves) try(ctx context.Context, c candidate, isFit bool) {
+// leaveAlone leaves a job alone for a while that does not move.
+func (m *Moves) leaveAlone(ref jobs.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key, now := c.ref.String(), m.config.Clock.Now()
-	if !isFit {
-		m.end(key, now)
-		return
-	}
+	m.end(ref.String(), m.config.Clock.Now())
+}
+
+// try begins to look for spot for the job.
+func (m *Moves) try(ctx context.Context, c candidate) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.config.Clock.Now()
 	klog.FromContext(ctx).Info("Looking for spot instances for a job on demand", "job", c.ref, "nodes", c.names(), "onDemand", c.plan.OnDemand, "spot", c.plan.Spot)
-	m.tries[key] = &try{candidate: c, standIns: c.standIns(), began: now, lastCandidate: now}
+	m.tries[c.ref.String()] = &try{candidate: c, standIns: c.standIns(), began: now, lastCandidate: now}
 	m.config.Wake()
 }
 

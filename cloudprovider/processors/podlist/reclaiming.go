@@ -109,8 +109,9 @@ func (r *ReclaimingPods) AllReady(node string) bool {
 	return known && unready == 0
 }
 
-// AllReadyWithin returns whether AllReady does by a loop that is no older than that: core leaves out the pods while it cannot read the pools, or
-// the cluster is unhealthy. It is safe for concurrent use.
+// AllReadyWithin returns whether AllReady does by a loop that is no older than that. Core does not come to the pods in a loop in which it cannot read
+// the pools, or the cluster is unhealthy. Source: RunOnce of StaticAutoscaler, which returns before it calls the PodListProcessor. It is safe for
+// concurrent use.
 func (r *ReclaimingPods) AllReadyWithin(node string, age time.Duration) bool {
 	r.mu.RLock()
 	asOf := r.asOf
@@ -247,13 +248,17 @@ func notTerminating(copies []*apiv1.Pod) []*apiv1.Pod {
 	return copies
 }
 
-// movesTo returns where the pods of the reclaiming node are to move, and false if they are not to. What a former leader planned is not known: any
-// spot will do then.
+// movesTo returns where the pods of the reclaiming node are to move, and false if they are not to, as when another notice has taken the place of the
+// move. What a former leader planned is not known: any spot will do then.
 func (r *ReclaimingPods) movesTo(node *apiv1.Node) (offerings []pricing.Offering, moves bool) {
+	source, marked := node.Annotations[api.AnnotationReclaimSource]
+	if marked && source != api.ReclaimSourceMove {
+		return nil, false
+	}
 	if r.moves != nil {
 		offerings, moves = r.moves.MovesTo(node.Name)
 	}
-	return offerings, moves || node.Annotations[api.AnnotationReclaimSource] == api.ReclaimSourceMove
+	return offerings, moves || marked
 }
 
 // onSpotOnly has the copies of pods that are to move take spot instances only. Those are there, and may be lost again before the pods leave: then

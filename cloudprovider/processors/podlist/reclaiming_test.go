@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apiv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core"
 	podlist "k8s.io/autoscaler/cluster-autoscaler/processors/pods"
@@ -20,7 +21,9 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
+	"gpu-spot-autoscaler/pricing"
 )
 
 func leaving(pod *apiv1.Pod) { pod.DeletionTimestamp = ptr.To(metav1.NewTime(testutil.Epoch)) }
@@ -239,4 +242,37 @@ func TestAllPlacedMayBeCalledWhileALoopRuns(t *testing.T) {
 	}
 	drains.Wait()
 	assert.True(t, r.AllPlaced("node"))
+}
+
+// destinations are spot offerings by node.
+type destinations map[string][]pricing.Offering
+
+func (d destinations) MovesTo(node string) ([]pricing.Offering, bool) {
+	offerings, moves := d[node]
+	return offerings, moves
+}
+
+func TestPodsOfANodeThatMovesTakeSpotOfThePlanOnlyUntilAnotherNoticeTakesItsPlace(t *testing.T) {
+	node := &apiv1.Node{}
+	node.Name = "on-demand"
+	planned := []pricing.Offering{{InstanceType: "a10", Zone: "a", Spot: true}}
+	r := NewReclaimingPods(nil, nil, nil, clock.RealClock{}, destinations{"on-demand": planned})
+	source := func(source string) { node.Annotations = map[string]string{api.AnnotationReclaimSource: source} }
+
+	offerings, moves := r.movesTo(node)
+	assert.True(t, moves, "before its marks are seen")
+	assert.Equal(t, planned, offerings)
+	source("fault")
+	_, moves = r.movesTo(node)
+	assert.False(t, moves, "its pods may get on-demand instances")
+	source(api.ReclaimSourceMove)
+	r.moves = nil
+	offerings, moves = r.movesTo(node)
+	assert.True(t, moves, "a former leader began with it")
+	assert.Empty(t, offerings)
+
+	pod := testutil.NewPod("p")
+	copies := onSpotOnly([]*apiv1.Pod{pod}, map[types.UID]string{pod.UID: "on-demand"}, destinations{"on-demand": planned})
+	assert.Equal(t, api.OnDemandNever, copies[0].Annotations[api.AnnotationOnDemandAfter])
+	assert.NotNil(t, copies[0].Spec.Affinity)
 }

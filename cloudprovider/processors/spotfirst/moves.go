@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/pricing"
@@ -79,7 +80,11 @@ type option struct {
 // Plan returns how the job is to move, and false if it is not to: prices are not known, there would be no time for another reclaim before its
 // deadline, or it does not pay for as long as the work of the job takes yet, or, if it does not say, as long as it has run.
 func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
-	move := pricing.Move{Instances: len(job.Pods) + len(job.Rest), GoesOn: m.clock.Since(job.Since)}
+	others := sets.New[string]()
+	for _, pod := range job.Rest {
+		others.Insert(pod.Spec.NodeName)
+	}
+	move := pricing.Move{Instances: len(job.Nodes) + others.Len(), GoesOn: m.clock.Since(job.Since)}
 	for _, pod := range job.Pods {
 		goesOn, mayLeave := m.goesOn(pod, m.clock.Since(job.Since))
 		if !mayLeave {

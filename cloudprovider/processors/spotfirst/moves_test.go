@@ -1,6 +1,7 @@
 package spotfirst
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -94,7 +95,9 @@ func TestAMoveIsPlannedWithWholeInstancesOnWhichItPays(t *testing.T) {
 	job.Zone = "b"
 	plan, _ = moves.Plan(job)
 	assert.Equal(t, [][]pricing.Offering{{in("b")}}, plan.Offerings)
-	job.Rest = make([]*apiv1.Pod, 63)
+	for i := range 63 {
+		job.Rest = append(job.Rest, testutil.NewPod(fmt.Sprint("rest-", i), testutil.OnNode(fmt.Sprint("n", i))))
+	}
 	_, pays = moves.Plan(job)
 	assert.False(t, pays, "all others would restart")
 	market.offers = nil

@@ -6,7 +6,8 @@
 // Nobody takes the instance away. So a job leaves only once it has acknowledged that its work is saved, and has a place that is ready; nothing is
 // deleted; and if it does not leave in time the Node is restored, and the job goes on where it is.
 //
-// All that a new leader needs is on the Node: the marks with the source "move", and that the Node is drained.
+// What a new leader needs is on the Node: the marks with the source "move", and that the Node is drained. It goes on with a move once the job is
+// suspended or shrunk for it, and calls off any other.
 package move
 
 import (
@@ -28,7 +29,8 @@ import (
 const (
 	// Period is how long jobs may take to leave their Node.
 	Period = 15 * time.Minute
-	// stuckAfter is how long after the deadline a drained Node is restored whose instance the cloud does not remove.
+	// stuckAfter is how long after the deadline a Node is restored whose jobs are suspended or shrunk, and whose pods do not end, or whose instance the
+	// cloud does not remove.
 	stuckAfter = 5 * time.Minute
 	// interval is how often it is looked at which moves are over, and which Nodes are drained.
 	interval = time.Second
