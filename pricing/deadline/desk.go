@@ -31,6 +31,8 @@ const (
 	Undecided Choice = iota
 	// Spot is that it costs less to wait for spot than to buy on demand, if there is none.
 	Spot
+	// Later is that it costs less to buy nothing yet. The spot instances that there are have come back of late, and most of these are lost soon.
+	Later
 	// OnDemand is that spot costs more until the job is over, or that no time is left for it.
 	OnDemand
 	// Any is the same where an attempt at spot may cost less all the same: there are offerings of which nothing is known, or none of those that

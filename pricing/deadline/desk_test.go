@@ -2,6 +2,7 @@ package deadline
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -117,6 +118,27 @@ func TestWhatIsBackIsKnownToWhoeverAsksFirst(t *testing.T) {
 	f.see(31*time.Minute, true)
 	assert.Equal(t, Spot, ask())
 	assert.Zero(t, f.work(t), "nothing is learnt for that")
+}
+
+func TestNothingIsBoughtUntilSpotThatComesAndGoesHasLasted(t *testing.T) {
+	f := newFixture(0)
+	f.config.Terms.Restart = 30 * time.Minute
+	const looks, cycle = 14 * 24 * 6, 144
+	for look := range looks { // six times for some minutes, and then for hours
+		f.see(time.Duration(look-looks+1)*10*time.Minute, (look+13)%cycle >= 72 || (look+13)%12 < 4)
+	}
+	ask := func(slack time.Duration) Choice {
+		f.Choose(f.offers, 8*time.Hour, slack)
+		f.work(t)
+		return f.Choose(f.offers, 8*time.Hour, slack)
+	}
+	assert.Equal(t, Later, ask(16*time.Hour))
+	assert.Equal(t, Spot, ask(time.Hour), "there is no time")
+
+	other := pricing.Offering{InstanceType: "t4", Zone: "a", Spot: true}
+	f.prices[other] = 1
+	f.offers = NewOffers(append(slices.Clone(f.offers.all), Offer{Offering: other, Share: 1}))
+	assert.Equal(t, Spot, ask(16*time.Hour), "nobody knows for how long the other has been there")
 }
 
 func (f *fixture) gridOf(work, slack time.Duration) grid {

@@ -90,6 +90,8 @@ func (d *Desk) choose(o *outlook, state finish.State, now time.Time) Choice {
 		situation.Prices[i] = price * o.units[i]
 	}
 	switch place := o.planner.Choose(state, situation); {
+	case place == finish.Nothing && present.AnyUp() && !o.hasOthers:
+		return Later
 	case place != finish.OnDemand:
 		return Spot
 	case present.AnyUp() && !o.hasOthers:

@@ -50,6 +50,12 @@ func plannerOf(terms Terms, zones ...zone) (*Planner, int) {
 	return NewPlanner(historyOf(zones, now+1), terms, tick, poll*tick, timeOf(0), timeOf(now)), now
 }
 
+// inBursts comes back six times for some ticks, and then lasts for long. It has just come back when a planner has seen twelve days of it.
+func inBursts(ticks int) bool {
+	ticks = (ticks + 9) % 360
+	return ticks >= 180 || ticks%30 < 12
+}
+
 func TestWhatIsChosen(t *testing.T) {
 	fresh := State{Work: 200, Slack: 60, On: Nothing}
 	cheap := zone{1, always}
@@ -79,6 +85,9 @@ func TestWhatIsChosen(t *testing.T) {
 		"on-demand, in an outage that lasts longer than any before": {
 			[]zone{{1, often(9, 120)}}, State{Work: 150, Slack: 20, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 200 * tick}, OnDemand,
 		},
+		"nothing in such an outage, while there is time": {
+			[]zone{{1, often(9, 120)}}, State{Work: 150, Slack: 40, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 200 * tick}, Nothing,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			planner, now := plannerOf(terms, tc.zones...)
@@ -86,6 +95,20 @@ func TestWhatIsChosen(t *testing.T) {
 			assert.Equal(t, tc.want, planner.Choose(tc.state, tc.now))
 		})
 	}
+}
+
+func TestAJobWithTimeWaitsUntilAnOfferingThatHasJustComeBackHasLasted(t *testing.T) {
+	terms := terms
+	terms.Slack = 600
+	planner, now := plannerOf(terms, zone{1, inBursts})
+	choose := func(slack int, on Place) Place {
+		return planner.Choose(State{Work: terms.Work, Slack: slack, On: on}, Situation{Now: timeOf(now)})
+	}
+	assert.Equal(t, Nothing, choose(600, Nothing))
+	assert.Equal(t, Place(0), choose(39, Nothing), "there is less time")
+	assert.Equal(t, Place(0), choose(600, 0), "it has an instance")
+	planner.view.isNoisy = true
+	assert.Equal(t, Place(0), choose(600, Nothing), "nobody knows when it has come back")
 }
 
 func TestOnDemandIsLeftForSpotThatIsWorseThanInTheMean(t *testing.T) {

@@ -41,6 +41,8 @@ type view struct {
 	terms   Terms
 	// tick is its length, and poll how often the market was looked at.
 	tick, poll time.Duration
+	// isNoisy is whether a part of what was seen was wrong, so that nobody knows for how long an offering has been up.
+	isNoisy bool
 }
 
 func (v *view) ticks(d time.Duration) float64 { return float64(d) / float64(v.tick) }
@@ -131,7 +133,7 @@ func (m *model) sceneAt(now Situation) (s scene) {
 }
 
 func (m *model) offerAt(place Place, price float64, at time.Time) offer {
-	o := offer{place: place, price: price}
+	o := offer{place: place, price: price, age: m.ticks(m.history.Age(int(place), at))}
 	for _, life := range m.hazard.Lives(m.history, int(place), at, lifeCount) {
 		o.lives = append(o.lives, max(1, math.Round(m.ticks(life))))
 	}

@@ -19,6 +19,11 @@ const (
 	// muchCheaper times what the instance costs, while there is time for more than a few restarts.
 	leaveMargin, moveMargin  = 12, 1.5
 	muchCheaper, fewRestarts = .9, 8
+	// looseSlack is the part of the work of the whole job that the slack has to be for the job to wait for spot whatever on-demand saves: how long
+	// outages last is not known well, and the markets that get better cost more than those that get worse.
+	looseSlack = .2
+	// matureAge is for how long, in restarts, an offering has been up for which it is not waited to be up for longer.
+	matureAge = 6
 )
 
 // Planner decides for jobs of the same terms by what was seen until it was made. It is safe for concurrent use while nothing is added to
@@ -36,6 +41,7 @@ func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, 
 		return nil
 	}
 	v := &view{history: history.Denoised(now), terms: terms, tick: tick, poll: poll}
+	v.isNoisy = v.history != history
 	p := &Planner{view: v, models: []*model{v.learn(since, now)}}
 	if from := now.Add(-recent); from.After(since) {
 		p.models = append(p.models, v.learn(from, now))
@@ -86,6 +92,9 @@ func (p *Planner) Choose(s State, now Situation) Place {
 		m.addCosts(costs, s, now)
 	}
 	best := OnDemand
+	if s.On == Nothing && p.view.terms.isLoose(s.Slack) && isNoneUp(costs) {
+		return Nothing
+	}
 	for place := range p.view.history.Len() {
 		if cost, ok := costs[Place(place)]; ok && cost < costs[best] {
 			best = Place(place)
@@ -95,6 +104,15 @@ func (p *Planner) Choose(s State, now Situation) Place {
 		best = Nothing
 	}
 	return best
+}
+
+func isNoneUp(costs map[Place]float64) bool {
+	for place := range costs {
+		if place >= 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // addCosts adds what it costs to finish on each place, times the weights of all tables.
@@ -114,8 +132,12 @@ func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 		costs[o.place] += m.onSpot(o, s.WarmUp, s, classOf)
 	}
 	costs[OnDemand] += m.onDemand(here, s, classOf) + m.leaving(here, s, m.terms.OnDemand)
-	if len(here.offers) == 0 && s.On == Nothing {
+	switch {
+	case s.On != Nothing:
+	case len(here.offers) == 0:
 		costs[Nothing] += m.wait(here, s, classOf)
+	case m.terms.isLoose(s.Slack) && !m.isNoisy:
+		costs[Nothing] += m.mature(here, s, classOf)
 	}
 }
 
@@ -172,6 +194,16 @@ func (m *model) wait(here scene, s State, class []int) float64 {
 	sum := sceneWeight * m.scenes.wait(here, float64(s.Work), float64(s.Slack))
 	for i, c := range m.chains {
 		sum += c.wait(class[i], s.Work, s.Slack)
+	}
+	return sum
+}
+
+// mature returns what it costs to finish if nothing runs until one of the offers has been up for longer.
+func (m *model) mature(here scene, s State, class []int) float64 {
+	work, slack := float64(s.Work), float64(s.Slack)
+	sum := sceneWeight * m.terms.mature(here.offers, work, slack, m.scenes.afterLoss)
+	for i, c := range m.chains {
+		sum += m.terms.mature(here.offers, work, slack, c.afterLoss(class[i]))
 	}
 	return sum
 }

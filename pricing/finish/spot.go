@@ -23,17 +23,33 @@ func (t Terms) buy(o offer, work, slack float64, afterLoss func(work, slack floa
 	return costOfSpot(o.withProtection(t.Protected), float64(t.Restart), work, slack, afterLoss)
 }
 
-// seasons are for how long it is looked at to wait on on-demand until an offering has been up for longer.
-var seasons = []float64{4, 8, 16, 32}
+// seasons are for how long, in restarts, it is looked at to wait until an offering has been up for longer.
+var seasons = []float64{1, 2, 4, 8}
 
 // afterSeason returns what it costs to finish if on-demand, that takes so long to warm up, is left for one of the offers at the best of some
 // times, or never.
 func (t Terms) afterSeason(offers []offer, warmUp, work, slack float64, afterLoss func(work, slack float64) float64) float64 {
 	least := t.OnDemand * (work + warmUp)
 	for _, o := range offers {
-		for _, ticks := range seasons {
+		for _, restarts := range seasons {
+			ticks := restarts * float64(t.Restart)
 			if stay := ticks - warmUp; stay >= 0 && stay < work {
 				least = min(least, t.OnDemand*ticks+t.season(o, ticks, work-stay, slack-warmUp, afterLoss))
+			}
+		}
+	}
+	return least
+}
+
+// mature returns what it costs to finish if nothing runs until one of the offers that have come back of late has been up for longer; infinity if
+// there is none. Most of them are lost within the hour.
+func (t Terms) mature(offers []offer, work, slack float64, afterLoss func(work, slack float64) float64) float64 {
+	least := math.Inf(1)
+	for _, o := range offers {
+		for _, restarts := range seasons {
+			ticks := restarts * float64(t.Restart)
+			if o.age+ticks <= float64(matureAge*t.Restart) && t.allowsSpot(slack-ticks) {
+				least = min(least, t.season(o, ticks, work, slack-ticks, afterLoss))
 			}
 		}
 	}

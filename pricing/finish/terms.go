@@ -54,6 +54,8 @@ func (s State) slackBeforeRestart() int {
 type offer struct {
 	place Place
 	price float64
+	// age is for how long the offering has been up.
+	age float64
 	// lives are equally probable times, ascending, for which an instance is kept. So much of them has passed, and so much is protected.
 	lives             []float64
 	passed, protected float64
@@ -107,6 +109,11 @@ const lateCost = 1000
 func (t Terms) atOnce(work, slack float64) float64 {
 	restart := float64(t.Restart)
 	return t.OnDemand * (work + restart + lateCost*max(0, restart-slack))
+}
+
+// isLoose returns whether there is so much slack that it is waited for spot.
+func (t Terms) isLoose(slack int) bool {
+	return float64(slack) >= looseSlack*float64(t.Work) && slack >= fewRestarts*t.Restart
 }
 
 // allowsSpot returns whether there is time for on-demand even if a new spot instance is lost at the end of its warm-up.

@@ -133,6 +133,16 @@ func (h *History) At(offering int, at time.Time) (up bool, price float64) {
 	return s.up[last] || s.isStale(last, at), s.price[last]
 }
 
+// Age returns for how long the offering had been up, or down, at the time, as far as was seen; 0 if nothing was.
+func (h *History) Age(offering int, at time.Time) time.Duration {
+	s := &h.offerings[offering]
+	last := s.last(at.Unix())
+	if last < 0 {
+		return 0
+	}
+	return time.Duration(at.Unix()-s.since[last]) * time.Second
+}
+
 func (s *series) isStale(last int, at time.Time) bool { return isStale(s.at[last], at.Unix()) }
 
 func isStale(seen, now int64) bool { return now-seen > int64(StaleAfter/time.Second) }

@@ -158,6 +158,23 @@ func TestAJobWithADeadlineIsBoughtByTheValueTable(t *testing.T) {
 	}
 }
 
+func TestSpotThatHasJustComeBackIsLeftAloneByPodsThatHaveTime(t *testing.T) {
+	hasRun := false
+	clock := clocktesting.NewFakePassiveClock(testutil.Epoch)
+	policy := NewPolicy(Config{
+		Offerings: waits{"od": time.Minute}, Restart: 10 * time.Minute, HasRun: func(*apiv1.Pod) bool { return hasRun },
+		Deadlines: NewDeadlines(newShop(nil), &certain{choice: deadline.Later}, clock), Clock: clock,
+	})
+	pod := func(options ...testutil.PodOption) *apiv1.Pod {
+		return gpuPod("train", append(until("10h", "4h"), options...)...)
+	}
+	assert.Equal(t, later, policy.Wait("spot", pod()))
+	assert.Equal(t, 6*time.Hour-20*time.Minute, policy.Wait("od", pod()), "and on-demand is not bought instead")
+	assert.Zero(t, policy.Wait("spot", pod(wishing("1h"))), "it would be on demand before that")
+	hasRun = true
+	assert.Zero(t, policy.Wait("spot", pod()), "nor does a job stand still for it")
+}
+
 func TestWhoeverWaitsForSpotIsOnDemandInTime(t *testing.T) {
 	for name, up := range map[string]func(int) bool{"short outages": down(3, 72, twoWeeks), "no outages": func(int) bool { return true }} {
 		t.Run(name, func(t *testing.T) {
