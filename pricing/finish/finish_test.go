@@ -2,6 +2,7 @@ package finish
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -85,8 +86,11 @@ func TestWhatIsChosen(t *testing.T) {
 		"on-demand, in an outage that lasts longer than any before": {
 			[]zone{{1, often(9, 120)}}, State{Work: 150, Slack: 20, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 200 * tick}, OnDemand,
 		},
-		"nothing in such an outage, while there is time": {
-			[]zone{{1, often(9, 120)}}, State{Work: 150, Slack: 40, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 200 * tick}, Nothing,
+		"nothing in an outage that will last for too long, while there is time": {
+			[]zone{{1, often(200, 400)}}, State{Work: 200, Slack: 40, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, Nothing,
+		},
+		"on-demand in such an outage, with less time": {
+			[]zone{{1, often(200, 400)}}, State{Work: 200, Slack: 39, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, OnDemand,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -109,6 +113,14 @@ func TestAJobWithTimeWaitsUntilAnOfferingThatHasJustComeBackHasLasted(t *testing
 	assert.Equal(t, Place(0), choose(600, 0), "it has an instance")
 	planner.view.isNoisy = true
 	assert.Equal(t, Place(0), choose(600, Nothing), "nobody knows when it has come back")
+}
+
+func TestNobodyWaitsForAnOfferingThatHasBeenUpForLong(t *testing.T) {
+	free := func(float64, float64) float64 { return 0 }
+	young := offer{price: 1, lives: []float64{2, 500}, age: 20}
+	assert.Less(t, terms.mature([]offer{young}, 100, 60, free), 100.)
+	young.age++ // in a restart it will be older than six of them
+	assert.True(t, math.IsInf(terms.mature([]offer{young}, 100, 60, free), 1))
 }
 
 func TestOnDemandIsLeftForSpotThatIsWorseThanInTheMean(t *testing.T) {

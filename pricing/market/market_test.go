@@ -187,3 +187,13 @@ func TestWhatWasSeenWrongNowAndThenIsSeenThrough(t *testing.T) {
 	}
 	assert.Less(t, float64(wrong)/3000, .06, "a change is believed one or two looks late")
 }
+
+func TestTheAgeOfAnOfferingIsSinceItWentUpOrDown(t *testing.T) {
+	h, at := NewHistory([]string{"a"}), time.Unix(1_800_000_000, 0)
+	assert.Zero(t, h.Age(0, at), "nothing was seen")
+	for i, up := range []bool{true, false, true, true} {
+		h.Observe(0, at.Add(time.Duration(i)*time.Hour), up, 1)
+	}
+	assert.Equal(t, 2*time.Hour, h.Age(0, at.Add(4*time.Hour)))
+	assert.Equal(t, time.Minute, h.Age(0, at.Add(time.Hour+time.Minute)))
+}
