@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	provreqv1 "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	testprovider "k8s.io/autoscaler/cluster-autoscaler/cloudprovider/test"
 	"k8s.io/utils/clock"
@@ -171,6 +172,7 @@ func TestSpotThatHasJustComeBackIsLeftAloneByPodsThatHaveTime(t *testing.T) {
 	assert.Equal(t, later, policy.Wait("spot", pod()))
 	assert.Equal(t, 6*time.Hour-20*time.Minute, policy.Wait("od", pod()), "and on-demand is not bought instead")
 	assert.Zero(t, policy.Wait("spot", pod(wishing("1h"))), "it would be on demand before that")
+	assert.Zero(t, policy.Wait("spot", pod(testutil.Annotated(provreqv1.ProvisioningRequestPodAnnotationKey, "request"))))
 	hasRun = true
 	assert.Zero(t, policy.Wait("spot", pod()), "nor does a job stand still for it")
 }

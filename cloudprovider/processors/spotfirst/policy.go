@@ -88,7 +88,7 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 		return Never
 	case !onDemand && !p.spotAnyway && p.isLate([]*apiv1.Pod{pod}):
 		return Never
-	case !onDemand && choice == deadline.Later && s.wait < 0 && !p.config.HasRun(pod):
+	case !onDemand && choice == deadline.Later && s.wait < 0 && p.mayWait(pod):
 		return later
 	case !onDemand:
 		return 0
@@ -108,6 +108,12 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 		wait = min(wait, safe)
 	}
 	return max(0, wait)
+}
+
+// mayWait returns whether spot that is there may be left alone for a while: not for a pod whose job stands still meanwhile, nor for a
+// ProvisioningRequest, in which core enters that there is none.
+func (p *Policy) mayWait(pod *apiv1.Pod) bool {
+	return !p.config.HasRun(pod) && !processors.IsProvisioningRequest(pod)
 }
 
 // Allows returns whether the node group may be bought for the pods: as soon as it may for one of them, since a gang has waited as long as its
