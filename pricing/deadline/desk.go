@@ -31,8 +31,6 @@ const (
 	Undecided Choice = iota
 	// Spot is that it costs less to wait for spot than to buy on demand, if there is none.
 	Spot
-	// Later is that it costs less to buy nothing yet. The spot instances that there are have come back of late, and most of these are lost soon.
-	Later
 	// OnDemand is that spot costs more until the job is over, or that no time is left for it.
 	OnDemand
 	// Any is the same where an attempt at spot may cost less all the same: there are offerings of which nothing is known, or none of those that
@@ -100,6 +98,10 @@ func (d *Desk) Choose(offers *Offers, work, slack time.Duration) Choice {
 			p.queued.Store(false) // the next decision asks again
 		}
 	}
+	if known == nil {
+		p = d.larger(p)
+		known = p.now.Load()
+	}
 	if known == nil || known.planner == nil {
 		return Undecided
 	}
@@ -127,6 +129,20 @@ func (d *Desk) planOf(g grid, offers *Offers) *plan {
 	p := &plan{terms: g, offers: offers}
 	d.plans.Add(at, p)
 	return p
+}
+
+// larger returns a plan that has learnt for jobs that are alike but for more slack, which says the same of this one; the plan itself if there is
+// none. The slack of a job gets less while it waits, and it would go by the rule of its pool each time that it needs a smaller table.
+func (d *Desk) larger(than *plan) *plan {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for g := than.terms; g.slack < mostSlack; {
+		g.slack = min(g.slack+g.slack/2, mostSlack)
+		if known, ok := d.plans.Get(key{g, than.offers.key}); ok && known.(*plan).now.Load() != nil {
+			return known.(*plan)
+		}
+	}
+	return than
 }
 
 // renew has the plan learn.

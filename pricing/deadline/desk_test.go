@@ -2,7 +2,6 @@ package deadline
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -120,25 +119,15 @@ func TestWhatIsBackIsKnownToWhoeverAsksFirst(t *testing.T) {
 	assert.Zero(t, f.work(t), "nothing is learnt for that")
 }
 
-func TestNothingIsBoughtUntilSpotThatComesAndGoesHasLasted(t *testing.T) {
-	f := newFixture(0)
-	f.config.Terms.Restart = 30 * time.Minute
-	const looks, cycle = 14 * 24 * 6, 144
-	for look := range looks { // six times for some minutes, and then for hours
-		f.see(time.Duration(look-looks+1)*10*time.Minute, (look+13)%cycle >= 72 || (look+13)%12 < 4)
+func TestAJobWhoseSlackGetsLessIsDecidedByTheTableThatItHad(t *testing.T) {
+	f := newFixture(5)
+	f.Choose(f.offers, 24*time.Hour, 12*time.Hour)
+	f.work(t)
+	for _, slack := range []time.Duration{12 * time.Hour, 8 * time.Hour, 4 * time.Hour, time.Hour} {
+		assert.Equal(t, Spot, f.Choose(f.offers, 24*time.Hour, slack), slack)
 	}
-	ask := func(slack time.Duration) Choice {
-		f.Choose(f.offers, 8*time.Hour, slack)
-		f.work(t)
-		return f.Choose(f.offers, 8*time.Hour, slack)
-	}
-	assert.Equal(t, Later, ask(16*time.Hour))
-	assert.Equal(t, Spot, ask(time.Hour), "there is no time")
-
-	other := pricing.Offering{InstanceType: "t4", Zone: "a", Spot: true}
-	f.prices[other] = 1
-	f.offers = NewOffers(append(slices.Clone(f.offers.all), Offer{Offering: other, Share: 1}))
-	assert.Equal(t, Spot, ask(16*time.Hour), "nobody knows for how long the other has been there")
+	assert.Equal(t, 3, f.work(t), "and each has one of its own soon")
+	assert.Equal(t, Undecided, f.Choose(f.offers, 24*time.Hour, 16*time.Hour), "one with less slack says nothing of more")
 }
 
 func (f *fixture) gridOf(work, slack time.Duration) grid {

@@ -89,6 +89,9 @@ func TestWhatIsChosen(t *testing.T) {
 		"nothing in an outage that will last for too long, while there is time": {
 			[]zone{{1, often(200, 400)}}, State{Work: 200, Slack: 40, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, Nothing,
 		},
+		"on-demand in such an outage, if spot is dearer": {
+			[]zone{{3.1, often(200, 400)}}, State{Work: 200, Slack: 60, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, OnDemand,
+		},
 		"on-demand in such an outage, with less time": {
 			[]zone{{1, often(200, 400)}}, State{Work: 200, Slack: 39, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, OnDemand,
 		},

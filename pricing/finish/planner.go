@@ -19,7 +19,7 @@ const (
 	// muchCheaper times what the instance costs, while there is time for more than a few restarts.
 	leaveMargin, moveMargin  = 12, 1.5
 	muchCheaper, fewRestarts = .9, 8
-	// looseSlack is the part of the work of the whole job that the slack has to be for the job to wait for spot whatever on-demand saves: how long
+	// looseSlack is the part of Terms.Work that the slack has to be for the job to wait for spot whatever on-demand saves: how long
 	// outages last is not known well, and the markets that get better cost more than those that get worse.
 	looseSlack = .2
 	// matureAge is for how long, in restarts, an offering has been up for which it is not waited to be up for longer.
@@ -92,7 +92,7 @@ func (p *Planner) Choose(s State, now Situation) Place {
 		m.addCosts(costs, s, now)
 	}
 	best := OnDemand
-	if s.On == Nothing && p.view.terms.isLoose(s.Slack) && isNoneUp(costs) {
+	if s.On == Nothing && p.view.terms.isLoose(s.Slack) && isNoneUp(costs) && p.isWorthWaiting(now) {
 		return Nothing
 	}
 	for place := range p.view.history.Len() {
@@ -104,6 +104,17 @@ func (p *Planner) Choose(s State, now Situation) Place {
 		best = Nothing
 	}
 	return best
+}
+
+// isWorthWaiting returns whether there is an offering that costs less than on-demand.
+func (p *Planner) isWorthWaiting(now Situation) bool {
+	for offering := range p.view.history.Len() {
+		_, price := p.view.history.At(offering, now.Now)
+		if now.price(Place(offering), price) < p.view.terms.OnDemand {
+			return true
+		}
+	}
+	return false
 }
 
 func isNoneUp(costs map[Place]float64) bool {

@@ -7,7 +7,8 @@ import (
 
 // Terms are what holds for a job all the time. Times are in ticks, prices per tick.
 type Terms struct {
-	// Work is the useful work of the whole job, Slack by how much longer it has until its deadline.
+	// Work is the useful work of the whole job, Slack by how much longer it has until its deadline. Both may be more, as far as the tables are to
+	// serve other jobs, too.
 	Work, Slack int
 	// Restart is how long a new instance takes before it does useful work. It is at least 1.
 	Restart int

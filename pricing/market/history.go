@@ -133,7 +133,7 @@ func (h *History) At(offering int, at time.Time) (up bool, price float64) {
 	return s.up[last] || s.isStale(last, at), s.price[last]
 }
 
-// Age returns for how long the offering had been up, or down, at the time, as far as was seen; 0 if nothing was.
+// Age returns for how long the offering had been up, or down, at the time, as far as was seen: at least for so long. It is 0 if nothing was.
 func (h *History) Age(offering int, at time.Time) time.Duration {
 	s := &h.offerings[offering]
 	last := s.last(at.Unix())

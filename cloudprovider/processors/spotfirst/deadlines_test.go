@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	provreqv1 "k8s.io/autoscaler/cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	testprovider "k8s.io/autoscaler/cluster-autoscaler/cloudprovider/test"
 	"k8s.io/utils/clock"
@@ -157,24 +156,6 @@ func TestAJobWithADeadlineIsBoughtByTheValueTable(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestSpotThatHasJustComeBackIsLeftAloneByPodsThatHaveTime(t *testing.T) {
-	hasRun := false
-	clock := clocktesting.NewFakePassiveClock(testutil.Epoch)
-	policy := NewPolicy(Config{
-		Offerings: waits{"od": time.Minute}, Restart: 10 * time.Minute, HasRun: func(*apiv1.Pod) bool { return hasRun },
-		Deadlines: NewDeadlines(newShop(nil), &certain{choice: deadline.Later}, clock), Clock: clock,
-	})
-	pod := func(options ...testutil.PodOption) *apiv1.Pod {
-		return gpuPod("train", append(until("10h", "4h"), options...)...)
-	}
-	assert.Equal(t, later, policy.Wait("spot", pod()))
-	assert.Equal(t, 6*time.Hour-20*time.Minute, policy.Wait("od", pod()), "and on-demand is not bought instead")
-	assert.Zero(t, policy.Wait("spot", pod(wishing("1h"))), "it would be on demand before that")
-	assert.Zero(t, policy.Wait("spot", pod(testutil.Annotated(provreqv1.ProvisioningRequestPodAnnotationKey, "request"))))
-	hasRun = true
-	assert.Zero(t, policy.Wait("spot", pod()), "nor does a job stand still for it")
 }
 
 func TestWhoeverWaitsForSpotIsOnDemandInTime(t *testing.T) {

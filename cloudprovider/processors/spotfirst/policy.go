@@ -29,8 +29,6 @@ import (
 const (
 	// Never is longer than any pod waits.
 	Never = time.Duration(math.MaxInt64)
-	// later is for how long at most a pod waits until it is decided anew whether spot instances have been there for long enough.
-	later = 10 * time.Minute
 	// restarts are how often a job may have to start again before it is over: on the spot instance that it loses, and on demand.
 	restarts = 2
 )
@@ -72,8 +70,8 @@ func NewPolicy(config Config) *Policy {
 
 // Wait returns how long the pod has yet to wait before the node group may be bought for it: 0 if it may be bought now. For on-demand instances a
 // pod waits until it has waited long enough, or its deadline allows no more, or until that costs more than it saves if that is known. Spot instances
-// are bought at once, unless it costs less to wait until they have been there for longer, and, once a reclaim would make the job late or if they
-// would cost more, never. For a pod that is to be on demand only it is the reverse.
+// are bought at once, and, once a reclaim would make the job late or if they would cost more, never. For a pod that is to be on demand only it is
+// the reverse.
 func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	now := p.config.Clock.Now()
 	s, _ := settingsOf(pod)
@@ -88,15 +86,13 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 		return Never
 	case !onDemand && !p.spotAnyway && p.isLate([]*apiv1.Pod{pod}):
 		return Never
-	case !onDemand && choice == deadline.Later && s.wait < 0 && p.mayWait(pod):
-		return later
 	case !onDemand:
 		return 0
 	case s.wait == Never:
 		return Never
 	case choice == deadline.OnDemand, choice == deadline.Any:
 		return 0
-	case (choice == deadline.Spot || choice == deadline.Later) && s.wait < 0:
+	case choice == deadline.Spot && s.wait < 0:
 		return max(0, safe)
 	case p.config.HasRun(pod):
 		return 0
@@ -108,12 +104,6 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 		wait = min(wait, safe)
 	}
 	return max(0, wait)
-}
-
-// mayWait returns whether spot that is there may be left alone for a while: not for a pod whose job stands still meanwhile, nor for a
-// ProvisioningRequest, in which core enters that there is none.
-func (p *Policy) mayWait(pod *apiv1.Pod) bool {
-	return !p.config.HasRun(pod) && !processors.IsProvisioningRequest(pod)
 }
 
 // Allows returns whether the node group may be bought for the pods: as soon as it may for one of them, since a gang has waited as long as its
