@@ -131,13 +131,14 @@ func (d *Desk) planOf(g grid, offers *Offers) *plan {
 	return p
 }
 
-// larger returns a plan that has learnt for jobs that are alike but for more slack, which says the same of this one; the plan itself if there is
-// none. The slack of a job gets less while it waits, and it would go by the rule of its pool each time that it needs a smaller table.
+// larger returns a plan that has learnt for the same jobs with more slack, whose tables hold those of this one; the plan itself if there is none.
+// The slack of a job that waits gets less. Each time that it needs a smaller table nothing would be decided until that has learnt, and the rule of
+// its pool would buy on-demand.
 func (d *Desk) larger(than *plan) *plan {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for g := than.terms; g.slack < mostSlack; {
-		g.slack = min(g.slack+g.slack/2, mostSlack)
+		g.slack = min(sizeFor(g.slack+1), mostSlack)
 		if known, ok := d.plans.Get(key{g, than.offers.key}); ok && known.(*plan).now.Load() != nil {
 			return known.(*plan)
 		}

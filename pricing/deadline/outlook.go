@@ -90,7 +90,7 @@ func (d *Desk) choose(o *outlook, state finish.State, now time.Time) Choice {
 		situation.Prices[i] = price * o.units[i]
 	}
 	switch place := o.planner.Choose(state, situation); {
-	case place != finish.OnDemand: // also where spot that is there is not to be taken before it has lasted: other pods of the job may run
+	case place != finish.OnDemand:
 		return Spot
 	case present.AnyUp() && !o.hasOthers:
 		return OnDemand

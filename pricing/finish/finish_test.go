@@ -92,6 +92,9 @@ func TestWhatIsChosen(t *testing.T) {
 		"on-demand in such an outage, if spot is dearer": {
 			[]zone{{3.1, often(200, 400)}}, State{Work: 200, Slack: 60, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, OnDemand,
 		},
+		"on-demand in such an outage, if the job has it": {
+			[]zone{{1, often(200, 400)}}, State{Work: 200, Slack: 60, On: OnDemand}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, OnDemand,
+		},
 		"on-demand in such an outage, with less time": {
 			[]zone{{1, often(200, 400)}}, State{Work: 200, Slack: 39, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, OnDemand,
 		},
@@ -109,11 +112,13 @@ func TestAJobWithTimeWaitsUntilAnOfferingThatHasJustComeBackHasLasted(t *testing
 	terms.Slack = 600
 	planner, now := plannerOf(terms, zone{1, inBursts})
 	choose := func(slack int, on Place) Place {
-		return planner.Choose(State{Work: terms.Work, Slack: slack, On: on}, Situation{Now: timeOf(now)})
+		return planner.Choose(State{Work: terms.Work, Slack: slack, On: on}, Situation{Now: timeOf(now), Patient: true})
 	}
 	assert.Equal(t, Nothing, choose(600, Nothing))
 	assert.Equal(t, Place(0), choose(39, Nothing), "there is less time")
 	assert.Equal(t, Place(0), choose(600, 0), "it has an instance")
+	state := State{Work: terms.Work, Slack: 600, On: Nothing}
+	assert.Equal(t, Place(0), planner.Choose(state, Situation{Now: timeOf(now)}), "it is not to be left with nothing")
 	planner.view.isNoisy = true
 	assert.Equal(t, Place(0), choose(600, Nothing), "nobody knows when it has come back")
 }

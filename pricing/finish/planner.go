@@ -19,10 +19,10 @@ const (
 	// muchCheaper times what the instance costs, while there is time for more than a few restarts.
 	leaveMargin, moveMargin  = 12, 1.5
 	muchCheaper, fewRestarts = .9, 8
-	// looseSlack is the part of Terms.Work that the slack has to be for the job to wait for spot whatever on-demand saves: how long
-	// outages last is not known well, and the markets that get better cost more than those that get worse.
+	// looseSlack is the part of Terms.Work that is much slack. A job that has it buys nothing in an outage, whatever the tables say: how long an
+	// outage lasts is hard to tell, and in the recorded market it cost more to go on-demand too early than to wait for too long.
 	looseSlack = .2
-	// matureAge is for how long, in restarts, an offering has been up for which it is not waited to be up for longer.
+	// matureAge is the age, in restarts, at which an offering is bought at the latest by a job that waits for it to get older.
 	matureAge = 6
 )
 
@@ -72,6 +72,9 @@ type Situation struct {
 	Outage time.Duration
 	// Prices are what the offerings cost now, per tick, if that is known better than from the history.
 	Prices []float64
+	// Patient is whether a job with much slack may be left with nothing although there is spot, until that has been up for longer. The benchmark
+	// says so. Package deadline does not: other pods of the job may run already, and it does not know well since when spot has been up.
+	Patient bool
 }
 
 // price returns what the place costs now, which was so much when it was seen last.
@@ -87,14 +90,14 @@ func (p *Planner) Choose(s State, now Situation) Place {
 	if s.slackBeforeRestart() < p.view.terms.Restart {
 		return OnDemand // another tick, and it may be late
 	}
+	if p.sitsOut(s, now) {
+		return Nothing
+	}
 	costs := map[Place]float64{}
 	for _, m := range p.models {
 		m.addCosts(costs, s, now)
 	}
 	best := OnDemand
-	if s.On == Nothing && p.view.terms.isLoose(s.Slack) && isNoneUp(costs) && p.isWorthWaiting(now) {
-		return Nothing
-	}
 	for place := range p.view.history.Len() {
 		if cost, ok := costs[Place(place)]; ok && cost < costs[best] {
 			best = Place(place)
@@ -106,24 +109,22 @@ func (p *Planner) Choose(s State, now Situation) Place {
 	return best
 }
 
-// isWorthWaiting returns whether there is an offering that costs less than on-demand.
-func (p *Planner) isWorthWaiting(now Situation) bool {
-	for offering := range p.view.history.Len() {
-		_, price := p.view.history.At(offering, now.Now)
-		if now.price(Place(offering), price) < p.view.terms.OnDemand {
-			return true
-		}
+// sitsOut returns whether the job waits for the end of an outage whatever that costs: it has nothing and much slack, and some spot costs less than
+// on-demand.
+func (p *Planner) sitsOut(s State, now Situation) bool {
+	if s.On != Nothing || !p.view.terms.isLoose(s.Slack) {
+		return false
 	}
-	return false
-}
-
-func isNoneUp(costs map[Place]float64) bool {
-	for place := range costs {
-		if place >= 0 {
+	isCheaper := false
+	for offering := range p.view.history.Len() {
+		place := Place(offering)
+		up, price := p.view.history.At(offering, now.Now)
+		if up && !now.Gone[place] {
 			return false
 		}
+		isCheaper = isCheaper || now.price(place, price) < p.view.terms.OnDemand
 	}
-	return true
+	return isCheaper
 }
 
 // addCosts adds what it costs to finish on each place, times the weights of all tables.
@@ -147,7 +148,7 @@ func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 	case s.On != Nothing:
 	case len(here.offers) == 0:
 		costs[Nothing] += m.wait(here, s, classOf)
-	case m.terms.isLoose(s.Slack) && !m.isNoisy:
+	case now.Patient && !m.isNoisy && m.terms.isLoose(s.Slack):
 		costs[Nothing] += m.mature(here, s, classOf)
 	}
 }

@@ -23,7 +23,7 @@ func (t Terms) buy(o offer, work, slack float64, afterLoss func(work, slack floa
 	return costOfSpot(o.withProtection(t.Protected), float64(t.Restart), work, slack, afterLoss)
 }
 
-// seasons are for how long, in restarts, it is looked at to wait until an offering has been up for longer.
+// seasons are the times, in restarts, of which the best is taken to wait until an offering has been up for longer.
 var seasons = []float64{1, 2, 4, 8}
 
 // afterSeason returns what it costs to finish if on-demand, that takes so long to warm up, is left for one of the offers at the best of some
@@ -41,8 +41,8 @@ func (t Terms) afterSeason(offers []offer, warmUp, work, slack float64, afterLos
 	return least
 }
 
-// mature returns what it costs to finish if nothing runs until one of the offers that have come back of late has been up for longer; infinity if
-// there is none. Most of them are lost within the hour.
+// mature returns what it costs to finish if nothing runs until one of the young offers has been up for longer; infinity if none is young. In the
+// recorded market most offerings that come back are lost within the hour.
 func (t Terms) mature(offers []offer, work, slack float64, afterLoss func(work, slack float64) float64) float64 {
 	least := math.Inf(1)
 	for _, o := range offers {

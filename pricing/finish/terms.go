@@ -112,7 +112,7 @@ func (t Terms) atOnce(work, slack float64) float64 {
 	return t.OnDemand * (work + restart + lateCost*max(0, restart-slack))
 }
 
-// isLoose returns whether there is so much slack that it is waited for spot.
+// isLoose returns whether that is much slack.
 func (t Terms) isLoose(slack int) bool {
 	return float64(slack) >= looseSlack*float64(t.Work) && slack >= fewRestarts*t.Restart
 }

@@ -37,7 +37,7 @@ func (o *ours) decide(p progress, _ sight) int {
 	}
 	state := finish.State{Work: p.left, Slack: p.slack(o.job), On: finish.Place(p.on), WarmUp: p.warmUp, Age: p.age}
 	o.last = int(planner.Choose(state, finish.Situation{
-		Now: o.market.time(now), Gone: o.gone, Outage: outage,
+		Now: o.market.time(now), Gone: o.gone, Outage: outage, Patient: o.market.patient,
 	}))
 	return o.last
 }
