@@ -62,7 +62,8 @@ const (
 	// AnnotationOnDemandFloor, on the pods of a job, is how many of them are to be on on-demand nodes: a number, or a share of them, such as 25%,
 	// rounded up. The owner writes it, and the processors read it.
 	AnnotationOnDemandFloor = "gpu-spot.autoscaling/on-demand-floor"
-	// AnnotationValueOfTime, on a pod, is TagValueOfTime for this pod and all pools. The owner writes it, and the pricing model reads it.
+	// AnnotationValueOfTime, on a pod, is TagValueOfTime for this pod and all pools. The owner writes it, and the pricing model and package spotfirst
+	// read it.
 	AnnotationValueOfTime = "gpu-spot.autoscaling/value-of-time"
 )
 

@@ -83,12 +83,14 @@ func (d *Desk) Run(ctx context.Context) {
 }
 
 // Choose returns what may be bought now for a job that may run on the offers and needs so much useful time, if the time until its deadline is so
-// much longer.
-func (d *Desk) Choose(offers *Offers, work, slack time.Duration) Choice {
+// much longer. The value of time is what it is worth per instance-hour that the job is over sooner: 0 stands for the on-demand price, and nil for
+// nothing, since there is a deadline.
+func (d *Desk) Choose(offers *Offers, work, slack time.Duration, valueOfTime *float64) Choice {
 	if !offers.isChoice || work <= 0 || slack <= 0 {
 		return Undecided
 	}
 	g, state := gridOf(work, slack, d.config.Terms.Restart)
+	g.valueOfTime = valueFor(valueOfTime)
 	p := d.planOf(g, offers)
 	known, now, changes := p.now.Load(), d.config.Clock.Now(), d.config.Memory.Changes()
 	if known.isOutdated(now, changes) && p.queued.CompareAndSwap(false, true) {

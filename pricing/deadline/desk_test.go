@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/market"
@@ -65,7 +66,7 @@ func (d *Desk) work(b testing.TB) (plans int) {
 	}
 }
 
-func (f *fixture) ask() Choice { return f.Choose(f.offers, 24*time.Hour, 6*time.Hour) }
+func (f *fixture) ask() Choice { return f.Choose(f.offers, 24*time.Hour, 6*time.Hour, nil) }
 
 func TestTheTablesAreComputedBesideTheDecision(t *testing.T) {
 	f := newFixture(5)
@@ -74,8 +75,8 @@ func TestTheTablesAreComputedBesideTheDecision(t *testing.T) {
 	assert.Equal(t, 1, f.work(t), "once for both")
 	assert.Equal(t, Spot, f.ask())
 	assert.Zero(t, f.work(t))
-	assert.Equal(t, Undecided, f.Choose(f.offers, 100*time.Hour, 6*time.Hour), "a job of another length has another table")
-	assert.Equal(t, Spot, f.Choose(f.offers, 23*time.Hour, 5*time.Hour+50*time.Minute), "one of about the same length has not")
+	assert.Equal(t, Undecided, f.Choose(f.offers, 100*time.Hour, 6*time.Hour, nil), "a job of another length has another table")
+	assert.Equal(t, Spot, f.Choose(f.offers, 23*time.Hour, 5*time.Hour+50*time.Minute, nil), "one of about the same length has not")
 }
 
 func TestADecisionGoesByThePresent(t *testing.T) {
@@ -106,7 +107,7 @@ func TestADecisionGoesByThePresent(t *testing.T) {
 
 func TestWhatIsBackIsKnownToWhoeverAsksFirst(t *testing.T) {
 	f := newFixture(5)
-	ask := func() Choice { return f.Choose(f.offers, 24*time.Hour, 20*time.Minute) } // there is no time to wait
+	ask := func() Choice { return f.Choose(f.offers, 24*time.Hour, 20*time.Minute, nil) } // there is no time to wait
 	ask()
 	f.work(t)
 	require.Equal(t, Spot, ask())
@@ -121,13 +122,49 @@ func TestWhatIsBackIsKnownToWhoeverAsksFirst(t *testing.T) {
 
 func TestAJobWhoseSlackGetsLessIsDecidedByTheTableThatItHad(t *testing.T) {
 	f := newFixture(5)
-	f.Choose(f.offers, 24*time.Hour, 12*time.Hour)
+	f.Choose(f.offers, 24*time.Hour, 12*time.Hour, nil)
 	f.work(t)
 	for _, slack := range []time.Duration{12 * time.Hour, 8 * time.Hour, 4 * time.Hour, time.Hour} {
-		assert.Equal(t, Spot, f.Choose(f.offers, 24*time.Hour, slack), slack)
+		assert.Equal(t, Spot, f.Choose(f.offers, 24*time.Hour, slack, nil), slack)
 	}
 	assert.Equal(t, 3, f.work(t), "and each has one of its own soon")
-	assert.Equal(t, Undecided, f.Choose(f.offers, 24*time.Hour, 16*time.Hour), "one with less slack says nothing of more")
+	assert.Equal(t, Undecided, f.Choose(f.offers, 24*time.Hour, 16*time.Hour, nil), "one with less slack says nothing of more")
+}
+
+// There is no spot, and much time.
+func TestWhoseTimeIsWorthMoreThanSpotSavesDoesNotWaitForIt(t *testing.T) {
+	f := newFixture(5)
+	f.clock.Step(time.Minute)
+	f.see(time.Minute, false)
+	ask := func(valueOfTime *float64) Choice { return f.Choose(f.offers, 24*time.Hour, 24*time.Hour, valueOfTime) }
+	for name, c := range map[string]struct {
+		stated *float64
+		want   Choice
+	}{
+		"nothing is stated": {nil, Spot}, "next to nothing": {ptr.To(.01), Spot}, "half of what spot saves": {ptr.To(1.), Spot},
+		"twice as much": {ptr.To(4.), Any}, "more than anything costs": {ptr.To(pricing.MaxValueOfTime), Any}, "the on-demand price": {ptr.To(0.), Any},
+	} {
+		ask(c.stated)
+		f.work(t)
+		assert.Equal(t, c.want, ask(c.stated), name)
+	}
+	ask(ptr.To(4.2))
+	assert.Zero(t, f.work(t), "about the same value has the same table")
+}
+
+// The job takes half of an instance, and spot saves 4.5 per hour of that.
+func TestTheValueOfTimeIsThatOfAWholeInstance(t *testing.T) {
+	f := newFixture(5)
+	f.clock.Step(time.Minute)
+	f.see(time.Minute, false)
+	f.prices[spot], f.prices[onDemand] = 3, 12
+	offers := NewOffers([]Offer{{Offering: spot, Share: .5}, {Offering: onDemand, Share: .5}})
+	ask := func(valueOfTime float64) Choice { return f.Choose(offers, 24*time.Hour, 24*time.Hour, &valueOfTime) }
+	for value, want := range map[float64]Choice{8: Spot, 16: Any} {
+		ask(value)
+		f.work(t)
+		assert.Equal(t, want, ask(value), value)
+	}
 }
 
 func (f *fixture) gridOf(work, slack time.Duration) grid {
@@ -143,7 +180,7 @@ func TestPodsThatTakeOtherPartsOfTheSameOfferingsHaveAPlanOfTheirOwn(t *testing.
 	worker := f.offers
 	launcher := NewOffers([]Offer{{Offering: spot, Share: .125}, {Offering: onDemand, Share: 1}})
 	twice := NewOffers([]Offer{{Offering: spot, Share: .5}, {Offering: onDemand, Share: .5}})
-	ask := func(offers *Offers) Choice { return f.Choose(offers, 24*time.Hour, 6*time.Hour) }
+	ask := func(offers *Offers) Choice { return f.Choose(offers, 24*time.Hour, 6*time.Hour, nil) }
 	ask(launcher)
 	f.work(t)
 	assert.Equal(t, Spot, ask(launcher))
@@ -174,9 +211,9 @@ func TestADeskGoesOnAfterARestart(t *testing.T) {
 	memory := market.NewMemory()
 	require.NoError(t, memory.Decode(saved))
 	next := f.deskOf(memory)
-	next.Choose(f.offers, 24*time.Hour, 6*time.Hour)
+	next.Choose(f.offers, 24*time.Hour, 6*time.Hour, nil)
 	next.work(t)
-	assert.Equal(t, Spot, next.Choose(f.offers, 24*time.Hour, 6*time.Hour))
+	assert.Equal(t, Spot, next.Choose(f.offers, 24*time.Hour, 6*time.Hour, nil))
 }
 
 func TestTooLittleDecidesNothing(t *testing.T) {
@@ -190,14 +227,14 @@ func TestTooLittleDecidesNothing(t *testing.T) {
 	f.ask()
 	f.work(t)
 	assert.Equal(t, Undecided, f.ask(), "no price on demand")
-	assert.Equal(t, Undecided, f.Choose(NewOffers([]Offer{{Offering: spot, Share: 1}}), 24*time.Hour, 6*time.Hour), "no on-demand")
+	assert.Equal(t, Undecided, f.Choose(NewOffers([]Offer{{Offering: spot, Share: 1}}), 24*time.Hour, 6*time.Hour, nil), "no on-demand")
 	assert.Empty(t, f.due)
 }
 
 func TestOnlyTheLatestPlansAreKept(t *testing.T) {
 	f := newFixture(5)
 	for n := range 3 * mostPlans {
-		f.Choose(NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: onDemand, Share: 1, Protected: time.Duration(n)}}), 24*time.Hour, 6*time.Hour)
+		f.Choose(NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: onDemand, Share: 1, Protected: time.Duration(n)}}), 24*time.Hour, 6*time.Hour, nil)
 	}
 	assert.Equal(t, mostPlans, f.plans.Len())
 	assert.Len(t, f.due, mostPlans)
@@ -252,10 +289,10 @@ func largest(b *testing.B) (*fixture, *Offers) {
 
 func BenchmarkChoiceAtAThousandOfferings(b *testing.B) {
 	f, offers := largest(b)
-	f.Choose(offers, 48*time.Hour, 16*time.Hour)
+	f.Choose(offers, 48*time.Hour, 16*time.Hour, nil)
 	f.work(b)
 	for b.Loop() {
-		if f.Choose(offers, 48*time.Hour, 16*time.Hour) == Undecided {
+		if f.Choose(offers, 48*time.Hour, 16*time.Hour, nil) == Undecided {
 			b.Fatal("it is not decided")
 		}
 	}
@@ -265,7 +302,7 @@ func BenchmarkLearningAtAThousandOfferings(b *testing.B) {
 	f, offers := largest(b)
 	for b.Loop() {
 		f.plans.Clear()
-		f.Choose(offers, 48*time.Hour, 16*time.Hour)
+		f.Choose(offers, 48*time.Hour, 16*time.Hour, nil)
 		f.work(b)
 	}
 }

@@ -1,6 +1,7 @@
 package deadline
 
 import (
+	"math"
 	"time"
 
 	"gpu-spot-autoscaler/pricing/finish"
@@ -15,10 +16,39 @@ const (
 	leastSize = 12
 )
 
-// grid is the size of the tables for jobs of about the same length and slack. Numbers without a unit are ticks.
+// grid says for which jobs tables are: those of about the same length, slack and value of time. Numbers without a unit are ticks.
 type grid struct {
 	tick                 time.Duration
 	work, slack, restart int
+	// valueOfTime is per instance-hour, or worthOnDemand.
+	valueOfTime float64
+}
+
+const (
+	// worthOnDemand is that an hour is worth the on-demand price.
+	worthOnDemand = -1
+	// leastValue and mostValue bound the values of time, so that there are few tables. Less is nothing. More than on-demand instances of all sizes
+	// cost has the same effect.
+	leastValue, mostValue = 1. / 16, 1024.
+)
+
+// valueFor returns the value of time of the tables for a job that states that one, or none: a power of two, so that jobs share tables.
+func valueFor(stated *float64) float64 {
+	switch {
+	case stated == nil || 0 < *stated && *stated < leastValue:
+		return 0
+	case *stated == 0:
+		return worthOnDemand
+	}
+	return min(math.Exp2(math.Round(math.Log2(*stated))), mostValue)
+}
+
+// worth returns what a tick is worth to a pod that takes such a part of an on-demand instance of that price per hour.
+func (g grid) worth(share, price float64) float64 {
+	if g.valueOfTime == worthOnDemand {
+		return price * share * g.tick.Hours()
+	}
+	return g.valueOfTime * share * g.tick.Hours()
 }
 
 // gridOf returns the grid for a job, and where on it the job stands. What does not fit is on the safe side: work is rounded up, slack down.

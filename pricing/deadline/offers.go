@@ -7,7 +7,6 @@ import (
 	"hash"
 	"hash/fnv"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -72,15 +71,14 @@ func write(digest hash.Hash, parts ...string) {
 	}
 }
 
-// onDemand returns the least price of an on-demand offer, infinity if none is known.
-func (d *Desk) onDemand(offers *Offers) float64 {
-	least := math.Inf(1)
+// onDemand returns the price per hour of the on-demand offer that costs a pod the least, and which part of it the pod takes.
+func (d *Desk) onDemand(offers *Offers) (price, share float64, known bool) {
 	for _, o := range offers.all {
-		if price, known := d.config.Price(o.Offering); known && !o.Spot {
-			least = min(least, price*o.Share)
+		if at, ok := d.config.Price(o.Offering); ok && !o.Spot && (!known || at*o.Share < price*share) {
+			price, share, known = at, o.Share, true
 		}
 	}
-	return least
+	return price, share, known
 }
 
 // Priced is a spot offer, with what an hour of useful work of a pod costs there.
@@ -93,11 +91,11 @@ type Priced struct {
 
 // Spot returns the spot offers whose price is known, none if no on-demand price is.
 func (d *Desk) Spot(offers *Offers) (priced []Priced) {
-	onDemand := d.onDemand(offers)
+	onDemand, share, isKnown := d.onDemand(offers)
 	for _, o := range offers.all {
-		if price, known := d.config.Price(o.Offering); known && o.Spot && !math.IsInf(onDemand, 1) {
+		if price, known := d.config.Price(o.Offering); known && o.Spot && isKnown {
 			known := d.config.Memory.Of(o.Offering)
-			priced = append(priced, Priced{o, pricing.UsefulCost(price*o.Share, onDemand, known, d.config.Terms), known.Life})
+			priced = append(priced, Priced{o, pricing.UsefulCost(price*o.Share, onDemand*share, known, d.config.Terms), known.Life})
 		}
 	}
 	return priced

@@ -40,11 +40,11 @@ func (o *outlook) isOutdated(now time.Time, changes int) bool {
 // learn learns from all that was seen.
 func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
 	o := &outlook{learnt: now, changesAtLearning: changes}
-	onDemand := d.onDemand(p.offers)
-	if math.IsInf(onDemand, 1) {
+	price, share, known := d.onDemand(p.offers)
+	if !known {
 		return o
 	}
-	offers, hasOthers := d.best(p.offers, onDemand)
+	offers, hasOthers := d.best(p.offers, price*share)
 	o.hasOthers = hasOthers
 	protected := time.Duration(math.MaxInt64)
 	for _, each := range offers {
@@ -57,7 +57,7 @@ func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
 	}
 	terms := finish.Terms{
 		Work: p.terms.work, Slack: p.terms.slack, Restart: p.terms.restart, Protected: int(protected / p.terms.tick),
-		OnDemand: onDemand * p.terms.tick.Hours(),
+		OnDemand: price * share * p.terms.tick.Hours(), ValueOfTime: p.terms.worth(share, price),
 	}
 	o.planner = finish.NewPlanner(history, terms, p.terms.tick, p.terms.tick, since, now)
 	return o

@@ -68,7 +68,7 @@ func (t *chainTable) withNothing(c, work, slack int) float64 {
 	if slack <= t.terms.Restart {
 		return least
 	}
-	least = min(least, expected(t.chain.next[c], t.idle[t.index(work, slack-1):]))
+	least = min(least, t.terms.ValueOfTime+expected(t.chain.next[c], t.idle[t.index(work, slack-1):]))
 	warm := t.index(work, slack-t.terms.Restart) + c
 	least = min(least, t.terms.OnDemand*float64(t.terms.Restart)+float64(t.onDemand[warm]))
 	if t.chain.up[c] && t.terms.allowsSpot(float64(slack)) {
@@ -134,5 +134,5 @@ func (t *chainTable) wait(c, work, slack int) float64 {
 	if slack-1 < t.terms.Restart {
 		return math.Inf(1)
 	}
-	return expected(t.chain.next[c], t.idle[t.index(work, min(slack-1, t.terms.Slack)):])
+	return t.terms.ValueOfTime + expected(t.chain.next[c], t.idle[t.index(work, min(slack-1, t.terms.Slack)):])
 }

@@ -40,6 +40,7 @@ func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, 
 	if now.Sub(since) < max(leastPast, leastTicks*tick) {
 		return nil
 	}
+	terms.OnDemand = terms.inAll(terms.OnDemand) // as the prices of all offers are
 	v := &view{history: history.Denoised(now), terms: terms, tick: tick, poll: poll}
 	v.isNoisy = v.history != history
 	p := &Planner{view: v, models: []*model{v.learn(since, now)}}
@@ -109,22 +110,23 @@ func (p *Planner) Choose(s State, now Situation) Place {
 	return best
 }
 
-// sitsOut returns whether the job waits for the end of an outage whatever that costs: it has nothing and much slack, and some spot costs less than
-// on-demand.
+// sitsOut returns whether the job waits for the end of an outage whatever that costs: it has nothing and much slack, and some spot saves more in a tick
+// than a tick is worth.
 func (p *Planner) sitsOut(s State, now Situation) bool {
 	if s.On != Nothing || !p.view.terms.isLoose(s.Slack) {
 		return false
 	}
-	isCheaper := false
+	isWorthIt := false
 	for offering := range p.view.history.Len() {
 		place := Place(offering)
 		up, price := p.view.history.At(offering, now.Now)
 		if up && !now.Gone[place] {
 			return false
 		}
-		isCheaper = isCheaper || now.price(place, price) < p.view.terms.OnDemand
+		saved := p.view.terms.OnDemand - p.view.terms.inAll(now.price(place, price))
+		isWorthIt = isWorthIt || saved > p.view.terms.ValueOfTime
 	}
-	return isCheaper
+	return isWorthIt
 }
 
 // addCosts adds what it costs to finish on each place, times the weights of all tables.
@@ -235,5 +237,5 @@ func (m *model) lasting(here scene, s State, now Situation) (offer, bool) {
 		return offer{}, false
 	}
 	_, price := m.history.At(int(s.On), now.Now)
-	return offer{place: s.On, price: now.price(s.On, price), lives: []float64{float64(max(1, m.terms.Protected-s.Age))}}, true
+	return offer{place: s.On, price: m.terms.inAll(now.price(s.On, price)), lives: []float64{float64(max(1, m.terms.Protected-s.Age))}}, true
 }

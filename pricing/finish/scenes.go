@@ -159,8 +159,9 @@ func (t *sceneTable) waitFor(patience float64, outages []float64, work, slack fl
 	var over []float64
 	for _, outage := range outages {
 		if outage <= patience {
-			sum += t.at(t.found, work, slack-outage)
+			sum += t.terms.ValueOfTime*outage + t.at(t.found, work, slack-outage)
 		} else {
+			sum += t.terms.ValueOfTime * patience
 			over = append(over, outage-patience)
 		}
 	}

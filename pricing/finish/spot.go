@@ -49,7 +49,7 @@ func (t Terms) mature(offers []offer, work, slack float64, afterLoss func(work, 
 		for _, restarts := range seasons {
 			ticks := restarts * float64(t.Restart)
 			if o.age+ticks <= float64(matureAge*t.Restart) && t.allowsSpot(slack-ticks) {
-				least = min(least, t.season(o, ticks, work, slack-ticks, afterLoss))
+				least = min(least, t.ValueOfTime*ticks+t.season(o, ticks, work, slack-ticks, afterLoss))
 			}
 		}
 	}

@@ -16,6 +16,8 @@ type Terms struct {
 	Protected int
 	// OnDemand is the price of an on-demand instance, which is never reclaimed.
 	OnDemand float64
+	// ValueOfTime is what it is worth per tick that the job is over sooner.
+	ValueOfTime float64
 }
 
 // Place is what a job runs on: an offering by its index, or one of these.
@@ -105,6 +107,9 @@ func (s scene) priceOf(place Place) float64 {
 
 // lateCost is what a tick is worth by which a job may be late, in ticks of on-demand: no money makes up for it.
 const lateCost = 1000
+
+// inAll returns what a tick costs on an instance of that price: a job that runs takes time, too.
+func (t Terms) inAll(price float64) float64 { return price + t.ValueOfTime }
 
 // atOnce returns what it costs to finish on a new on-demand instance, bought now.
 func (t Terms) atOnce(work, slack float64) float64 {

@@ -13,6 +13,7 @@ import (
 	testprovider "k8s.io/autoscaler/cluster-autoscaler/cloudprovider/test"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
@@ -204,13 +205,23 @@ func TestOnlyOfferingsThatFitThePodCount(t *testing.T) {
 	}
 }
 
-type listener struct {
-	last  *deadline.Offers
-	times int
+func TestWhatAPodSaysThatItsTimeIsWorthCountsBesideItsDeadline(t *testing.T) {
+	asked := &listener{}
+	d := NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), asked, clocktesting.NewFakePassiveClock(testutil.Epoch))
+	d.choose(testutil.NewPod("silent"), time.Hour, time.Hour)
+	assert.Nil(t, asked.valueOfTime)
+	d.choose(testutil.NewPod("urgent", testutil.Annotated(api.AnnotationValueOfTime, "4")), time.Hour, time.Hour)
+	assert.Equal(t, ptr.To(4.), asked.valueOfTime)
 }
 
-func (l *listener) Choose(offers *deadline.Offers, _, _ time.Duration) deadline.Choice {
-	l.last, l.times = offers, l.times+1
+type listener struct {
+	last        *deadline.Offers
+	valueOfTime *float64
+	times       int
+}
+
+func (l *listener) Choose(offers *deadline.Offers, _, _ time.Duration, valueOfTime *float64) deadline.Choice {
+	l.last, l.valueOfTime, l.times = offers, valueOfTime, l.times+1
 	return deadline.Spot
 }
 

@@ -177,6 +177,6 @@ func (m *Moves) goesOn(pod *apiv1.Pod, ran time.Duration) (goesOn time.Duration,
 	if slack -= m.terms.Restart; slack < restarts*m.terms.Restart {
 		return goesOn, false
 	}
-	choice := m.deadlines.chooser.Choose(m.deadlines.offersOf(pod), s.work, slack)
+	choice := m.deadlines.chooser.Choose(m.deadlines.offersOf(pod), s.work, slack, pricing.ValueOfTime(pod))
 	return goesOn, choice == deadline.Spot || choice == deadline.Undecided
 }

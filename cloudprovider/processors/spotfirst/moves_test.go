@@ -22,7 +22,7 @@ type certain struct {
 	choice deadline.Choice
 }
 
-func (c certain) Choose(*deadline.Offers, time.Duration, time.Duration) deadline.Choice {
+func (c certain) Choose(*deadline.Offers, time.Duration, time.Duration, *float64) deadline.Choice {
 	return c.choice
 }
 

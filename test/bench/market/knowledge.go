@@ -48,7 +48,9 @@ type sighted struct {
 func newSighted(t *trace, j job, o options, with setting) *sighted {
 	s := &sighted{
 		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, patient: o.patient, planners: map[int]*finish.Planner{},
-		terms: finish.Terms{Work: j.work, Slack: j.deadline - j.work, Restart: j.restart, Protected: j.protected, OnDemand: j.onDemandPrice},
+		terms: finish.Terms{Work: j.work, Slack: j.deadline - j.work, Restart: j.restart, Protected: j.protected, OnDemand: j.onDemandPrice,
+			ValueOfTime: o.worth * o.tick.Hours(),
+		},
 	}
 	seen := window{s.fit.from, t.ticks()}
 	if s.knows == probes {

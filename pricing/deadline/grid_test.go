@@ -1,0 +1,27 @@
+package deadline
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"k8s.io/utils/ptr"
+
+	"gpu-spot-autoscaler/pricing"
+)
+
+func TestThereAreFewValuesOfTime(t *testing.T) {
+	for _, c := range []struct {
+		stated *float64
+		want   float64
+	}{
+		{nil, 0}, {ptr.To(.01), 0}, {ptr.To(.06), 0}, {ptr.To(.07), leastValue}, {ptr.To(3.), 4}, {ptr.To(5.), 4}, {ptr.To(6.), 8},
+		{ptr.To(pricing.MaxValueOfTime), mostValue}, {ptr.To(0.), worthOnDemand},
+	} {
+		assert.Equal(t, c.want, valueFor(c.stated), "%v", ptr.Deref(c.stated, -1))
+	}
+}
+
+func TestATickOfAPodIsWorthItsPartOfAnInstance(t *testing.T) {
+	assert.InDelta(t, 8*.25/6, grid{tick: shortTick, valueOfTime: 8}.worth(.25, 12), 1e-9)
+	assert.InDelta(t, 12*.25/6, grid{tick: shortTick, valueOfTime: worthOnDemand}.worth(.25, 12), 1e-9)
+}
