@@ -1,7 +1,6 @@
 package deadline
 
 import (
-	"math"
 	"time"
 
 	"gpu-spot-autoscaler/pricing/finish"
@@ -27,20 +26,19 @@ type grid struct {
 const (
 	// worthOnDemand is that an hour is worth the on-demand price.
 	worthOnDemand = -1
-	// leastValue and mostValue bound the values of time, so that there are few tables. Less is nothing. More than on-demand instances of all sizes
-	// cost has the same effect.
-	leastValue, mostValue = 1. / 16, 1024.
+	// mostValue bounds the value of time. More than instances cost has the same effect, and the tables have no more than seven digits.
+	mostValue = 1024.
 )
 
-// valueFor returns the value of time of the tables for a job that states that one, or none: a power of two, so that jobs share tables.
+// valueFor returns the value of time of the tables for a job that states that one, or none.
 func valueFor(stated *float64) float64 {
 	switch {
-	case stated == nil || 0 < *stated && *stated < leastValue:
+	case stated == nil:
 		return 0
 	case *stated == 0:
 		return worthOnDemand
 	}
-	return min(math.Exp2(math.Round(math.Log2(*stated))), mostValue)
+	return min(*stated, mostValue)
 }
 
 // worth returns what a tick is worth to a pod that takes such a part of an on-demand instance of that price per hour.

@@ -9,14 +9,11 @@ import (
 	"gpu-spot-autoscaler/pricing"
 )
 
-func TestThereAreFewValuesOfTime(t *testing.T) {
+func TestTheValueOfTimeOfTables(t *testing.T) {
 	for _, c := range []struct {
 		stated *float64
 		want   float64
-	}{
-		{nil, 0}, {ptr.To(.01), 0}, {ptr.To(.06), 0}, {ptr.To(.07), leastValue}, {ptr.To(3.), 4}, {ptr.To(5.), 4}, {ptr.To(6.), 8},
-		{ptr.To(pricing.MaxValueOfTime), mostValue}, {ptr.To(0.), worthOnDemand},
-	} {
+	}{{nil, 0}, {ptr.To(.5), .5}, {ptr.To(pricing.MaxValueOfTime), mostValue}, {ptr.To(0.), worthOnDemand}} {
 		assert.Equal(t, c.want, valueFor(c.stated), "%v", ptr.Deref(c.stated, -1))
 	}
 }

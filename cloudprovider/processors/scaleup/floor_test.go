@@ -167,13 +167,13 @@ func TestPodsThatAreToBeOnDemandAreBoughtForAtOnceAndOnce(t *testing.T) {
 }
 
 func TestPodsAreComparedByWhatTheirTimeIsWorth(t *testing.T) {
-	of := shop{prices: prices{"a": 1, "b": 2, "a at 20": 3, "b at 20": 2}, gpus: map[string]string{"a": "1", "b": "1"}}
+	of := shop{prices: prices{"a": 1, "b": 2, "a at 16": 3, "b at 16": 2}, gpus: map[string]string{"a": "1", "b": "1"}}
 	first := func(options ...testutil.PodOption) string {
 		evaluated, _ := of.search(t, testingclock.NewFakePassiveClock(testutil.Epoch), 0, testutil.NewPods(1, "p", options...))
 		return evaluated[0]
 	}
 	assert.Equal(t, "a", first())
-	assert.Equal(t, "b", first(valued("20")))
+	assert.Equal(t, "b", first(valued("16")))
 }
 
 func TestAPlanGoesByWhatTheTimeOfTheGangIsWorth(t *testing.T) {
