@@ -2,21 +2,16 @@ package deadline
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/lru"
 
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/market"
 )
 
 const (
-	// mostPlans is how many plans are kept, of up to ten megabytes each; those that were not asked for the longest are forgotten.
-	mostPlans = 16
 	// learnEvery is how often a plan learns anew, and soonest how soon it does if the market has changed more than in all the time before.
 	learnEvery, soonest = 24 * time.Hour, time.Hour
 	// lookEvery is how old what was seen of the present may be, if nothing has changed.
@@ -51,23 +46,14 @@ type Config struct {
 // Desk decides what is bought for jobs. It is safe for concurrent use.
 type Desk struct {
 	config Config
-	mu     sync.Mutex
-	plans  *lru.Cache
+	plans  plans
 	// due are plans that have to learn.
 	due chan *plan
 }
 
-// plan is what is known of jobs of some kind.
-type plan struct {
-	terms  grid
-	offers *Offers
-	now    atomic.Pointer[outlook]
-	queued atomic.Bool
-}
-
 // NewDesk returns a Desk. Nothing is decided before Run runs.
 func NewDesk(config Config) *Desk {
-	return &Desk{config: config, plans: lru.New(mostPlans), due: make(chan *plan, mostPlans)}
+	return &Desk{config: config, plans: plans{all: map[key]*plan{}}, due: make(chan *plan, mostPlans)}
 }
 
 // Run has plans learn until the context ends.
@@ -82,18 +68,26 @@ func (d *Desk) Run(ctx context.Context) {
 	}
 }
 
-// Choose returns what may be bought now for a job that may run on the offers and needs so much useful time, if the time until its deadline is so
-// much longer. The value of time is what it is worth per instance-hour that the job is over sooner: 0 stands for the on-demand price, and nil for
-// nothing, since there is a deadline.
-func (d *Desk) Choose(offers *Offers, work, slack time.Duration, valueOfTime *float64) Choice {
-	if !offers.isChoice || work <= 0 || slack <= 0 {
+// Job is what a decision is about.
+type Job struct {
+	Namespace string
+	// Work is how much useful time the job needs, and Slack by how much longer it is until its deadline.
+	Work, Slack time.Duration
+	// ValueOfTime is what it is worth per instance-hour that the job is over sooner, as pricing.ValueOfTime returns it: 0 stands for the on-demand
+	// price, and nil for nothing, since there is a deadline.
+	ValueOfTime *float64
+}
+
+// Choose returns what may be bought now for a job that may run on the offers.
+func (d *Desk) Choose(offers *Offers, job Job) Choice {
+	if !offers.isChoice || job.Work <= 0 || job.Slack <= 0 {
 		return Undecided
 	}
-	g, state := gridOf(work, slack, d.config.Terms.Restart)
-	g.valueOfTime = valueFor(valueOfTime)
-	p := d.planOf(g, offers)
-	known, now, changes := p.now.Load(), d.config.Clock.Now(), d.config.Memory.Changes()
-	if known.isOutdated(now, changes) && p.queued.CompareAndSwap(false, true) {
+	g, state := gridOf(job, d.config.Terms.Restart)
+	now, changes := d.config.Clock.Now(), d.config.Memory.Changes()
+	p := d.plans.get(key{g, offers.key}, offers, job.Namespace, now)
+	known := p.now.Load()
+	if known.isOutdated(now, changes) && d.plans.keeps(p) && p.queued.CompareAndSwap(false, true) {
 		select {
 		case d.due <- p:
 		default:
@@ -101,7 +95,7 @@ func (d *Desk) Choose(offers *Offers, work, slack time.Duration, valueOfTime *fl
 		}
 	}
 	if known == nil {
-		p = d.larger(p)
+		p = d.plans.larger(p)
 		known = p.now.Load()
 	}
 	if known == nil || known.planner == nil {
@@ -115,45 +109,15 @@ func (d *Desk) Choose(offers *Offers, work, slack time.Duration, valueOfTime *fl
 	return d.choose(known, state, now)
 }
 
-// key tells plans apart.
-type key struct {
-	grid   grid
-	offers string
-}
-
-func (d *Desk) planOf(g grid, offers *Offers) *plan {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	at := key{g, offers.key}
-	if known, ok := d.plans.Get(at); ok {
-		return known.(*plan)
-	}
-	p := &plan{terms: g, offers: offers}
-	d.plans.Add(at, p)
-	return p
-}
-
-// larger returns a plan that has learnt for the same jobs with more slack, whose tables hold those of this one; the plan itself if there is none.
-// The slack of a job that waits gets less. Each time that it needs a smaller table nothing would be decided until that has learnt, and the rule of
-// its pool would buy on-demand.
-func (d *Desk) larger(than *plan) *plan {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for g := than.terms; g.slack < mostSlack; {
-		g.slack = min(sizeFor(g.slack+1), mostSlack)
-		if known, ok := d.plans.Get(key{g, than.offers.key}); ok && known.(*plan).now.Load() != nil {
-			return known.(*plan)
-		}
-	}
-	return than
-}
-
-// renew has the plan learn.
+// renew has the plan learn, if it is still kept.
 func (d *Desk) renew(ctx context.Context, p *plan) {
 	defer p.queued.Store(false)
+	if !d.plans.keeps(p) {
+		return
+	}
 	now, changes := d.config.Clock.Now(), d.config.Memory.Changes()
 	learnt := d.learn(p, now, changes)
-	klog.FromContext(ctx).V(1).Info("Learnt what a job with a deadline runs on", "work", time.Duration(p.terms.work)*p.terms.tick,
-		"slack", time.Duration(p.terms.slack)*p.terms.tick, "offerings", learnt.spot, "learnt", learnt.planner != nil, "took", d.config.Clock.Since(now))
+	klog.FromContext(ctx).V(1).Info("Learnt what a job with a deadline runs on", "work", time.Duration(p.grid.work)*p.grid.tick,
+		"slack", time.Duration(p.grid.slack)*p.grid.tick, "valueOfTime", p.grid.valueOfTime, "offerings", learnt.spot, "learnt", learnt.planner != nil, "took", d.config.Clock.Since(now))
 	p.now.Store(d.look(learnt, now, changes))
 }

@@ -66,7 +66,9 @@ func (d *Desk) work(b testing.TB) (plans int) {
 	}
 }
 
-func (f *fixture) ask() Choice { return f.Choose(f.offers, 24*time.Hour, 6*time.Hour, nil) }
+func (f *fixture) ask() Choice {
+	return f.Choose(f.offers, Job{Work: 24 * time.Hour, Slack: 6 * time.Hour})
+}
 
 func TestTheTablesAreComputedBesideTheDecision(t *testing.T) {
 	f := newFixture(5)
@@ -75,8 +77,8 @@ func TestTheTablesAreComputedBesideTheDecision(t *testing.T) {
 	assert.Equal(t, 1, f.work(t), "once for both")
 	assert.Equal(t, Spot, f.ask())
 	assert.Zero(t, f.work(t))
-	assert.Equal(t, Undecided, f.Choose(f.offers, 100*time.Hour, 6*time.Hour, nil), "a job of another length has another table")
-	assert.Equal(t, Spot, f.Choose(f.offers, 23*time.Hour, 5*time.Hour+50*time.Minute, nil), "one of about the same length has not")
+	assert.Equal(t, Undecided, f.Choose(f.offers, Job{Work: 100 * time.Hour, Slack: 6 * time.Hour}), "a job of another length has another table")
+	assert.Equal(t, Spot, f.Choose(f.offers, Job{Work: 23 * time.Hour, Slack: 5*time.Hour + 50*time.Minute}), "one of about the same length has not")
 }
 
 func TestADecisionGoesByThePresent(t *testing.T) {
@@ -91,13 +93,13 @@ func TestADecisionGoesByThePresent(t *testing.T) {
 	f.see(time.Minute, false)
 	f.ask()
 	assert.Zero(t, f.work(t), "what has changed is looked at, and nothing is learnt")
-	learnt := f.planOf(f.gridOf(24*time.Hour, 6*time.Hour), f.offers).now.Load().learnt
+	learnt := f.planOf(24*time.Hour, 6*time.Hour).now.Load().learnt
 	assert.Equal(t, start, learnt, "and not learnt from before a day is over")
 	f.clock.Step(learnEvery)
 	f.see(learnEvery+time.Minute, true)
 	f.ask()
 	f.work(t)
-	learnt = f.planOf(f.gridOf(24*time.Hour, 6*time.Hour), f.offers).now.Load().learnt
+	learnt = f.planOf(24*time.Hour, 6*time.Hour).now.Load().learnt
 	assert.Equal(t, f.clock.Now(), learnt)
 	f.clock.Step(7 * time.Hour)
 	f.ask()
@@ -107,7 +109,7 @@ func TestADecisionGoesByThePresent(t *testing.T) {
 
 func TestWhatIsBackIsKnownToWhoeverAsksFirst(t *testing.T) {
 	f := newFixture(5)
-	ask := func() Choice { return f.Choose(f.offers, 24*time.Hour, 20*time.Minute, nil) } // there is no time to wait
+	ask := func() Choice { return f.Choose(f.offers, Job{Work: 24 * time.Hour, Slack: 20 * time.Minute}) } // there is no time to wait
 	ask()
 	f.work(t)
 	require.Equal(t, Spot, ask())
@@ -122,13 +124,13 @@ func TestWhatIsBackIsKnownToWhoeverAsksFirst(t *testing.T) {
 
 func TestAJobWhoseSlackGetsLessIsDecidedByTheTableThatItHad(t *testing.T) {
 	f := newFixture(5)
-	f.Choose(f.offers, 24*time.Hour, 12*time.Hour, nil)
+	f.Choose(f.offers, Job{Work: 24 * time.Hour, Slack: 12 * time.Hour})
 	f.work(t)
 	for _, slack := range []time.Duration{12 * time.Hour, 8 * time.Hour, 4 * time.Hour, time.Hour} {
-		assert.Equal(t, Spot, f.Choose(f.offers, 24*time.Hour, slack, nil), slack)
+		assert.Equal(t, Spot, f.Choose(f.offers, Job{Work: 24 * time.Hour, Slack: slack}), slack)
 	}
 	assert.Equal(t, 3, f.work(t), "and each has one of its own soon")
-	assert.Equal(t, Undecided, f.Choose(f.offers, 24*time.Hour, 16*time.Hour, nil), "one with less slack says nothing of more")
+	assert.Equal(t, Undecided, f.Choose(f.offers, Job{Work: 24 * time.Hour, Slack: 16 * time.Hour}), "one with less slack says nothing of more")
 }
 
 // There is no spot, and much time.
@@ -136,7 +138,9 @@ func TestWhoseTimeIsWorthMoreThanSpotSavesDoesNotWaitForIt(t *testing.T) {
 	f := newFixture(5)
 	f.clock.Step(time.Minute)
 	f.see(time.Minute, false)
-	ask := func(valueOfTime *float64) Choice { return f.Choose(f.offers, 24*time.Hour, 24*time.Hour, valueOfTime) }
+	ask := func(valueOfTime *float64) Choice {
+		return f.Choose(f.offers, Job{Work: 24 * time.Hour, Slack: 24 * time.Hour, ValueOfTime: valueOfTime})
+	}
 	for name, c := range map[string]struct {
 		stated *float64
 		want   Choice
@@ -157,7 +161,9 @@ func TestTheValueOfTimeIsThatOfAWholeInstance(t *testing.T) {
 	f.see(time.Minute, false)
 	f.prices[spot], f.prices[onDemand] = 3, 12
 	offers := NewOffers([]Offer{{Offering: spot, Share: .5}, {Offering: onDemand, Share: .5}})
-	ask := func(valueOfTime float64) Choice { return f.Choose(offers, 24*time.Hour, 24*time.Hour, &valueOfTime) }
+	ask := func(valueOfTime float64) Choice {
+		return f.Choose(offers, Job{Work: 24 * time.Hour, Slack: 24 * time.Hour, ValueOfTime: &valueOfTime})
+	}
 	for value, want := range map[float64]Choice{8: Spot, 16: Any} {
 		ask(value)
 		f.work(t)
@@ -165,9 +171,9 @@ func TestTheValueOfTimeIsThatOfAWholeInstance(t *testing.T) {
 	}
 }
 
-func (f *fixture) gridOf(work, slack time.Duration) grid {
-	g, _ := gridOf(work, slack, f.config.Terms.Restart)
-	return g
+func (f *fixture) planOf(work, slack time.Duration) *plan {
+	g, _ := gridOf(Job{Work: work, Slack: slack}, f.config.Terms.Restart)
+	return f.plans.all[key{g, f.offers.key}]
 }
 
 // Spot for a worker costs more than on-demand, if it takes a whole instance of either, and the launcher of the same job takes the eighth part of
@@ -178,7 +184,7 @@ func TestPodsThatTakeOtherPartsOfTheSameOfferingsHaveAPlanOfTheirOwn(t *testing.
 	worker := f.offers
 	launcher := NewOffers([]Offer{{Offering: spot, Share: .125}, {Offering: onDemand, Share: 1}})
 	twice := NewOffers([]Offer{{Offering: spot, Share: .5}, {Offering: onDemand, Share: .5}})
-	ask := func(offers *Offers) Choice { return f.Choose(offers, 24*time.Hour, 6*time.Hour, nil) }
+	ask := func(offers *Offers) Choice { return f.Choose(offers, Job{Work: 24 * time.Hour, Slack: 6 * time.Hour}) }
 	ask(launcher)
 	f.work(t)
 	assert.Equal(t, Spot, ask(launcher))
@@ -209,9 +215,9 @@ func TestADeskGoesOnAfterARestart(t *testing.T) {
 	memory := market.NewMemory()
 	require.NoError(t, memory.Decode(saved))
 	next := f.deskOf(memory)
-	next.Choose(f.offers, 24*time.Hour, 6*time.Hour, nil)
+	next.Choose(f.offers, Job{Work: 24 * time.Hour, Slack: 6 * time.Hour})
 	next.work(t)
-	assert.Equal(t, Spot, next.Choose(f.offers, 24*time.Hour, 6*time.Hour, nil))
+	assert.Equal(t, Spot, next.Choose(f.offers, Job{Work: 24 * time.Hour, Slack: 6 * time.Hour}))
 }
 
 func TestTooLittleDecidesNothing(t *testing.T) {
@@ -225,17 +231,8 @@ func TestTooLittleDecidesNothing(t *testing.T) {
 	f.ask()
 	f.work(t)
 	assert.Equal(t, Undecided, f.ask(), "no price on demand")
-	assert.Equal(t, Undecided, f.Choose(NewOffers([]Offer{{Offering: spot, Share: 1}}), 24*time.Hour, 6*time.Hour, nil), "no on-demand")
+	assert.Equal(t, Undecided, f.Choose(NewOffers([]Offer{{Offering: spot, Share: 1}}), Job{Work: 24 * time.Hour, Slack: 6 * time.Hour}), "no on-demand")
 	assert.Empty(t, f.due)
-}
-
-func TestOnlyTheLatestPlansAreKept(t *testing.T) {
-	f := newFixture(5)
-	for n := range 3 * mostPlans {
-		f.Choose(NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: onDemand, Share: 1, Protected: time.Duration(n)}}), 24*time.Hour, 6*time.Hour, nil)
-	}
-	assert.Equal(t, mostPlans, f.plans.Len())
-	assert.Len(t, f.due, mostPlans)
 }
 
 func TestGrid(t *testing.T) {
@@ -252,7 +249,7 @@ func TestGrid(t *testing.T) {
 		"too much slack is cut":          {24 * time.Hour, 100 * time.Hour, 10 * time.Minute, shortTick, 144, mostSlack, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, state := gridOf(c.work, c.slack, c.restart)
+			g, state := gridOf(Job{Work: c.work, Slack: c.slack}, c.restart)
 			assert.Equal(t, c.tick, g.tick)
 			assert.Equal(t, []int{c.left, c.spare, c.once}, []int{state.Work, state.Slack, g.restart})
 			assert.GreaterOrEqual(t, g.work, state.Work)
@@ -287,10 +284,10 @@ func largest(b *testing.B) (*fixture, *Offers) {
 
 func BenchmarkChoiceAtAThousandOfferings(b *testing.B) {
 	f, offers := largest(b)
-	f.Choose(offers, 48*time.Hour, 16*time.Hour, nil)
+	f.Choose(offers, Job{Work: 48 * time.Hour, Slack: 16 * time.Hour})
 	f.work(b)
 	for b.Loop() {
-		if f.Choose(offers, 48*time.Hour, 16*time.Hour, nil) == Undecided {
+		if f.Choose(offers, Job{Work: 48 * time.Hour, Slack: 16 * time.Hour}) == Undecided {
 			b.Fatal("it is not decided")
 		}
 	}
@@ -299,8 +296,8 @@ func BenchmarkChoiceAtAThousandOfferings(b *testing.B) {
 func BenchmarkLearningAtAThousandOfferings(b *testing.B) {
 	f, offers := largest(b)
 	for b.Loop() {
-		f.plans.Clear()
-		f.Choose(offers, 48*time.Hour, 16*time.Hour, nil)
+		clear(f.plans.all)
+		f.Choose(offers, Job{Work: 48 * time.Hour, Slack: 16 * time.Hour})
 		f.work(b)
 	}
 }

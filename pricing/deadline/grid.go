@@ -26,7 +26,7 @@ type grid struct {
 const (
 	// worthOnDemand is that an hour is worth the on-demand price.
 	worthOnDemand = -1
-	// mostValue bounds the value of time. More than instances cost has the same effect, and the tables have no more than seven digits.
+	// mostValue bounds the value of time: the tables have no more than seven digits.
 	mostValue = 1024.
 )
 
@@ -51,7 +51,8 @@ func (g grid) worth(share, price float64) float64 {
 
 // gridOf returns the grid for a job, and where on it the job stands. What does not fit is on the safe side: work is rounded up, slack down.
 // Of a job that is too long for the tables the next days count, with their part of the slack.
-func gridOf(work, slack, restart time.Duration) (grid, finish.State) {
+func gridOf(job Job, restart time.Duration) (grid, finish.State) {
+	work, slack := job.Work, job.Slack
 	tick := min(shortTick*time.Duration(max(1, ceil(work, mostWork*shortTick))), longTick)
 	state := finish.State{Work: ceil(work, tick), Slack: int(slack / tick), On: finish.Nothing}
 	if state.Work > mostWork {
@@ -61,7 +62,7 @@ func gridOf(work, slack, restart time.Duration) (grid, finish.State) {
 	state.Slack = min(state.Slack, mostSlack)
 	return grid{
 		tick: tick, restart: max(1, ceil(restart, tick)),
-		work: min(sizeFor(state.Work), mostWork), slack: min(sizeFor(state.Slack), mostSlack),
+		work: min(sizeFor(state.Work), mostWork), slack: min(sizeFor(state.Slack), mostSlack), valueOfTime: valueFor(job.ValueOfTime),
 	}, state
 }
 

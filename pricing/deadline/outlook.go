@@ -48,7 +48,7 @@ func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
 	o.hasOthers = hasOthers
 	protected := time.Duration(math.MaxInt64)
 	for _, each := range offers {
-		o.spot, o.units = append(o.spot, each.Offering), append(o.units, each.Share*p.terms.tick.Hours())
+		o.spot, o.units = append(o.spot, each.Offering), append(o.units, each.Share*p.grid.tick.Hours())
 		protected = min(protected, each.Protected)
 	}
 	history, since := d.config.Memory.History(o.spot, o.units)
@@ -56,10 +56,10 @@ func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
 		return o
 	}
 	terms := finish.Terms{
-		Work: p.terms.work, Slack: p.terms.slack, Restart: p.terms.restart, Protected: int(protected / p.terms.tick),
-		OnDemand: price * share * p.terms.tick.Hours(), ValueOfTime: p.terms.worth(share, price),
+		Work: p.grid.work, Slack: p.grid.slack, Restart: p.grid.restart, Protected: int(protected / p.grid.tick),
+		OnDemand: price * share * p.grid.tick.Hours(), ValueOfTime: p.grid.worth(share, price),
 	}
-	o.planner = finish.NewPlanner(history, terms, p.terms.tick, p.terms.tick, since, now)
+	o.planner = finish.NewPlanner(history, terms, p.grid.tick, p.grid.tick, since, now)
 	return o
 }
 

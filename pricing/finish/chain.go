@@ -4,7 +4,7 @@ import "math"
 
 // chain is a market that moves between classes, tick by tick.
 type chain struct {
-	// up says in which classes there are offers, price what the best of them costs per tick, and loss how probable it is that an
+	// up says in which classes there are offers, price what the best of them costs per tick, with the value of the time, and loss how probable it is that an
 	// instance is lost in a tick.
 	up          []bool
 	price, loss []float64

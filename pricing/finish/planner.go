@@ -16,7 +16,7 @@ const (
 	sceneWeight = 2
 	// leaveMargin is how much cheaper it has to be to leave a spot instance than to keep it, in restarts on on-demand: what looks as if it
 	// lasts longest is not as good as it looks, and most moves cost more than they save. moveMargin is the same for a price that is less than
-	// muchCheaper times what the instance costs, while there is time for more than a few restarts.
+	// muchCheaper times what the instance costs, both with the value of the time, while there is time for more than a few restarts.
 	leaveMargin, moveMargin  = 12, 1.5
 	muchCheaper, fewRestarts = .9, 8
 	// looseSlack is the part of Terms.Work that is much slack. A job that has it buys nothing in an outage, whatever the tables say: how long an
@@ -40,7 +40,7 @@ func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, 
 	if now.Sub(since) < max(leastPast, leastTicks*tick) {
 		return nil
 	}
-	terms.OnDemand = terms.inAll(terms.OnDemand) // as the prices of all offers are
+	terms.OnDemand = terms.withTime(terms.OnDemand) // from here on, and so are the prices of all offers
 	v := &view{history: history.Denoised(now), terms: terms, tick: tick, poll: poll}
 	v.isNoisy = v.history != history
 	p := &Planner{view: v, models: []*model{v.learn(since, now)}}
@@ -110,21 +110,21 @@ func (p *Planner) Choose(s State, now Situation) Place {
 	return best
 }
 
-// sitsOut returns whether the job waits for the end of an outage whatever that costs: it has nothing and much slack, and some spot saves more in a tick
-// than a tick is worth.
+// sitsOut returns whether the job waits for the end of an outage whatever that costs: it has nothing and much slack, some spot saves more in a tick
+// than a tick is worth, and no more has been waited for it than it can save.
 func (p *Planner) sitsOut(s State, now Situation) bool {
 	if s.On != Nothing || !p.view.terms.isLoose(s.Slack) {
 		return false
 	}
-	isWorthIt := false
+	isWorthIt, value := false, p.view.terms.ValueOfTime
 	for offering := range p.view.history.Len() {
 		place := Place(offering)
 		up, price := p.view.history.At(offering, now.Now)
 		if up && !now.Gone[place] {
 			return false
 		}
-		saved := p.view.terms.OnDemand - p.view.terms.inAll(now.price(place, price))
-		isWorthIt = isWorthIt || saved > p.view.terms.ValueOfTime
+		saved := p.view.terms.OnDemand - p.view.terms.withTime(now.price(place, price))
+		isWorthIt = isWorthIt || saved > value && saved*float64(s.Work) > value*p.view.ticks(now.Outage)
 	}
 	return isWorthIt
 }
@@ -237,5 +237,5 @@ func (m *model) lasting(here scene, s State, now Situation) (offer, bool) {
 		return offer{}, false
 	}
 	_, price := m.history.At(int(s.On), now.Now)
-	return offer{place: s.On, price: m.terms.inAll(now.price(s.On, price)), lives: []float64{float64(max(1, m.terms.Protected-s.Age))}}, true
+	return offer{place: s.On, price: m.terms.withTime(now.price(s.On, price)), lives: []float64{float64(max(1, m.terms.Protected-s.Age))}}, true
 }

@@ -14,7 +14,7 @@ type Terms struct {
 	Restart int
 	// Protected is for how long a new spot instance is not reclaimed.
 	Protected int
-	// OnDemand is the price of an on-demand instance, which is never reclaimed.
+	// OnDemand is the price of an on-demand instance, which is never reclaimed. Inside a planner it is with the value of the time.
 	OnDemand float64
 	// ValueOfTime is what it is worth per tick that the job is over sooner.
 	ValueOfTime float64
@@ -56,6 +56,7 @@ func (s State) slackBeforeRestart() int {
 // offer is an offering that can be bought, or that the job is on.
 type offer struct {
 	place Place
+	// price is with the value of the time.
 	price float64
 	// age is for how long the offering has been up.
 	age float64
@@ -108,8 +109,8 @@ func (s scene) priceOf(place Place) float64 {
 // lateCost is what a tick is worth by which a job may be late, in ticks of on-demand: no money makes up for it.
 const lateCost = 1000
 
-// inAll returns what a tick costs on an instance of that price: a job that runs takes time, too.
-func (t Terms) inAll(price float64) float64 { return price + t.ValueOfTime }
+// withTime returns what a tick costs on an instance of that price: a job that runs takes time, too.
+func (t Terms) withTime(price float64) float64 { return price + t.ValueOfTime }
 
 // atOnce returns what it costs to finish on a new on-demand instance, bought now.
 func (t Terms) atOnce(work, slack float64) float64 {

@@ -9,6 +9,7 @@ import (
 // In all of these the job has much time.
 func TestNobodyWaitsWhoseTimeIsWorthMoreThanIsSaved(t *testing.T) {
 	inOutage, back := Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, Situation{Patient: true}
+	tooLong := Situation{Gone: map[Place]bool{0: true}, Outage: 215 * tick}
 	for name, tc := range map[string]struct {
 		zone        zone
 		now         Situation
@@ -17,8 +18,10 @@ func TestNobodyWaitsWhoseTimeIsWorthMoreThanIsSaved(t *testing.T) {
 	}{
 		"a long outage, by time that is worth less": {zone{1, often(200, 400)}, inOutage, 1.9, Nothing},
 		"a long outage": {zone{1, often(200, 400)}, inOutage, 2.1, OnDemand},
+		"a long outage, for longer than spot is worth":      {zone{1, often(200, 400)}, tooLong, 1.9, OnDemand},
+		"that outage, by time that is worth nothing":        {zone{1, often(200, 400)}, tooLong, 0, Nothing},
 		"spot that is young, by time that is worth nothing": {zone{1, inBursts}, back, 0, Nothing},
-		"spot that is young": {zone{1, inBursts}, back, 2.1, 0},
+		"spot that is young":                                {zone{1, inBursts}, back, 2.1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			terms := terms

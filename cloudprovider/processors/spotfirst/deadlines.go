@@ -29,7 +29,7 @@ type Sellers interface {
 
 // Chooser decides what is bought for a job that may run on the offers. *deadline.Desk implements it.
 type Chooser interface {
-	Choose(offers *deadline.Offers, work, slack time.Duration, valueOfTime *float64) deadline.Choice
+	Choose(offers *deadline.Offers, job deadline.Job) deadline.Choice
 	Spot(offers *deadline.Offers) []deadline.Priced
 	Price(o pricing.Offering) (float64, bool)
 }
@@ -78,7 +78,7 @@ func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration) deadline.C
 	key := podKey{types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID}
 	choice, known := d.choices[key]
 	if !known {
-		choice = d.chooser.Choose(d.offersFor(pod), work, slack, pricing.ValueOfTime(pod))
+		choice = d.chooser.Choose(d.offersFor(pod), deadline.Job{Namespace: pod.Namespace, Work: work, Slack: slack, ValueOfTime: pricing.ValueOfTime(pod)})
 		d.choices[key] = choice
 	}
 	return choice

@@ -209,19 +209,20 @@ func TestWhatAPodSaysThatItsTimeIsWorthCountsBesideItsDeadline(t *testing.T) {
 	asked := &listener{}
 	d := NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), asked, clocktesting.NewFakePassiveClock(testutil.Epoch))
 	d.choose(testutil.NewPod("silent"), time.Hour, time.Hour)
-	assert.Nil(t, asked.valueOfTime)
+	assert.Nil(t, asked.job.ValueOfTime)
 	d.choose(testutil.NewPod("urgent", testutil.Annotated(api.AnnotationValueOfTime, "4")), time.Hour, time.Hour)
-	assert.Equal(t, ptr.To(4.), asked.valueOfTime)
+	assert.Equal(t, ptr.To(4.), asked.job.ValueOfTime)
+	assert.NotEmpty(t, asked.job.Namespace)
 }
 
 type listener struct {
-	last        *deadline.Offers
-	valueOfTime *float64
-	times       int
+	last  *deadline.Offers
+	job   deadline.Job
+	times int
 }
 
-func (l *listener) Choose(offers *deadline.Offers, _, _ time.Duration, valueOfTime *float64) deadline.Choice {
-	l.last, l.valueOfTime, l.times = offers, valueOfTime, l.times+1
+func (l *listener) Choose(offers *deadline.Offers, job deadline.Job) deadline.Choice {
+	l.last, l.job, l.times = offers, job, l.times+1
 	return deadline.Spot
 }
 

@@ -85,8 +85,10 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 		others.Insert(pod.Spec.NodeName)
 	}
 	move := pricing.Move{Instances: len(job.Nodes) + others.Len(), GoesOn: m.clock.Since(job.Since)}
+	valueOfTime := pricing.ValueOfTime(slices.Concat(job.Pods, job.Rest)...)
+	terms := m.terms.With(valueOfTime)
 	for _, pod := range job.Pods {
-		goesOn, mayLeave := m.goesOn(pod, m.clock.Since(job.Since))
+		goesOn, mayLeave := m.goesOn(pod, m.clock.Since(job.Since), valueOfTime)
 		if !mayLeave {
 			return Plan{}, false
 		}
@@ -110,12 +112,12 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 	move.Rest = move.Useful / float64(max(1, len(job.Pods))) * float64(len(job.Rest))
 	plan = Plan{OnDemand: move.OnDemand, Spot: move.Useful, Offerings: make([][]pricing.Offering, len(job.Pods))}
 	for _, k := range kinds {
-		paying := k.paying(move, m.terms)
+		paying := k.paying(move, terms)
 		for _, pod := range k.pods {
 			plan.Offerings[pod] = paying
 		}
 	}
-	return plan, len(job.Pods) > 0 && move.Pays(m.terms)
+	return plan, len(job.Pods) > 0 && move.Pays(terms)
 }
 
 // paying returns the offerings with which the move pays.
@@ -162,8 +164,9 @@ func (m *Moves) kinds(job Job) (kinds []*kind) {
 	return kinds
 }
 
-// goesOn returns how long the pod is taken to go on, which has run for so long, and whether its deadline allows a move.
-func (m *Moves) goesOn(pod *apiv1.Pod, ran time.Duration) (goesOn time.Duration, mayLeave bool) {
+// goesOn returns how long the pod is taken to go on, which has run for so long, and whether its deadline, and what the time of its job is said to be
+// worth beside that, allow a move.
+func (m *Moves) goesOn(pod *apiv1.Pod, ran time.Duration, valueOfTime *float64) (goesOn time.Duration, mayLeave bool) {
 	s, _ := settingsOf(pod)
 	goesOn = ran
 	if s.work >= 0 {
@@ -177,6 +180,6 @@ func (m *Moves) goesOn(pod *apiv1.Pod, ran time.Duration) (goesOn time.Duration,
 	if slack -= m.terms.Restart; slack < restarts*m.terms.Restart {
 		return goesOn, false
 	}
-	choice := m.deadlines.chooser.Choose(m.deadlines.offersOf(pod), s.work, slack, pricing.ValueOfTime(pod))
-	return goesOn, choice == deadline.Spot || choice == deadline.Undecided
+	choice := m.deadlines.chooser.Choose(m.deadlines.offersOf(pod), deadline.Job{Namespace: pod.Namespace, Work: s.work, Slack: slack, ValueOfTime: valueOfTime})
+	return goesOn, choice == deadline.Spot || choice == deadline.Undecided && valueOfTime == nil
 }

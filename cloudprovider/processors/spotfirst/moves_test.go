@@ -22,7 +22,7 @@ type certain struct {
 	choice deadline.Choice
 }
 
-func (c certain) Choose(*deadline.Offers, time.Duration, time.Duration, *float64) deadline.Choice {
+func (c certain) Choose(*deadline.Offers, deadline.Job) deadline.Choice {
 	return c.choice
 }
 
@@ -32,20 +32,26 @@ func TestAMovePaysByHowLongTheJobGoesOn(t *testing.T) {
 		return testutil.Annotated(api.AnnotationDeadline, now.Add(d).Format(time.RFC3339))
 	}
 	work := func(d time.Duration) testutil.PodOption { return testutil.Annotated(api.AnnotationWork, d.String()) }
+	worth := func(value string) testutil.PodOption { return testutil.Annotated(api.AnnotationValueOfTime, value) }
 	for name, c := range map[string]struct {
 		ran     time.Duration
 		choice  deadline.Choice
 		options []testutil.PodOption
 		pays    bool
 	}{
-		"one that has run for long":              {2 * time.Hour, deadline.Spot, nil, true},
-		"one that has just begun":                {10 * time.Minute, deadline.Spot, nil, false},
-		"one that is almost over":                {23 * time.Hour, deadline.Spot, []testutil.PodOption{work(23*time.Hour + 10*time.Minute)}, false},
-		"one with work left":                     {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour)}, true},
-		"one with time until its deadline":       {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
-		"one of which the market is not known":   {2 * time.Hour, deadline.Undecided, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
-		"one with no time for another reclaim":   {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(22*time.Hour + 2*restart)}, false},
-		"one that had better stay on demand":     {2 * time.Hour, deadline.OnDemand, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, false},
+		"one that has run for long":            {2 * time.Hour, deadline.Spot, nil, true},
+		"one that has just begun":              {10 * time.Minute, deadline.Spot, nil, false},
+		"one that is almost over":              {23 * time.Hour, deadline.Spot, []testutil.PodOption{work(23*time.Hour + 10*time.Minute)}, false},
+		"one with work left":                   {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour)}, true},
+		"one with time until its deadline":     {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
+		"one of which the market is not known": {2 * time.Hour, deadline.Undecided, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
+		"one with no time for another reclaim": {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(22*time.Hour + 2*restart)}, false},
+		"one that had better stay on demand":   {2 * time.Hour, deadline.OnDemand, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, false},
+		"one whose time is worth little":       {2 * time.Hour, deadline.Spot, []testutil.PodOption{worth("1")}, true},
+		"one whose time is worth a restart":    {2 * time.Hour, deadline.Spot, []testutil.PodOption{worth("64")}, false},
+		"one of which it is not known whether it had better stay": {
+			2 * time.Hour, deadline.Undecided, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour), worth("1")}, false,
+		},
 		"one whose work until then is not known": {2 * time.Hour, deadline.Spot, []testutil.PodOption{by(26 * time.Hour)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,6 +101,9 @@ func TestAMoveIsPlannedWithWholeInstancesOnWhichItPays(t *testing.T) {
 	job.Zone = "b"
 	plan, _ = moves.Plan(job)
 	assert.Equal(t, [][]pricing.Offering{{in("b")}}, plan.Offerings)
+	job.Rest = []*apiv1.Pod{testutil.NewPod("rest", testutil.OnNode("n"), testutil.Annotated(api.AnnotationValueOfTime, "1024"))}
+	_, pays = moves.Plan(job)
+	assert.False(t, pays, "what time is worth, one of them says for all")
 	for i := range 63 {
 		job.Rest = append(job.Rest, testutil.NewPod(fmt.Sprint("rest-", i), testutil.OnNode(fmt.Sprint("n", i))))
 	}

@@ -85,7 +85,7 @@ func readSettings(annotations map[string]string) (settings, error) {
 	r.readCapacity()
 	r.readFloor()
 	r.read(api.AnnotationValueOfTime, wantedValueOfTime, func(value string) bool {
-		_, err := pricing.ParseValueOfTime(value) // the prices that offerings are compared by have it from there
+		_, err := pricing.ParseValueOfTime(value) // whoever compares prices or decides about deadlines reads it with pricing.ValueOfTime
 		return err == nil
 	})
 	return r.settings, errors.Join(r.errs...)

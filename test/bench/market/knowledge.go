@@ -49,7 +49,7 @@ func newSighted(t *trace, j job, o options, with setting) *sighted {
 	s := &sighted{
 		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, patient: o.patient, planners: map[int]*finish.Planner{},
 		terms: finish.Terms{Work: j.work, Slack: j.deadline - j.work, Restart: j.restart, Protected: j.protected, OnDemand: j.onDemandPrice,
-			ValueOfTime: o.worth * o.tick.Hours(),
+			ValueOfTime: o.worth, // prices are per hour in all of the benchmark, and a tick is the unit of time
 		},
 	}
 	seen := window{s.fit.from, t.ticks()}

@@ -1,0 +1,111 @@
+package deadline
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// mostPlans is how many plans are kept, of up to ten megabytes each.
+	mostPlans = 16
+	// idleAfter is how long a plan has not been asked for when another may take its place.
+	idleAfter = 5 * time.Minute
+)
+
+// plan is what is known of jobs of some kind.
+type plan struct {
+	key
+	offers *Offers
+	now    atomic.Pointer[outlook]
+	queued atomic.Bool
+	// namespace is that of the job that the plan was made for, and asked when it was asked for last. The lock of the plans guards both.
+	namespace string
+	asked     time.Time
+}
+
+// key tells plans apart.
+type key struct {
+	grid   grid
+	offers string
+}
+
+// plans are those that are kept. They are safe for concurrent use.
+type plans struct {
+	mu  sync.Mutex
+	all map[key]*plan
+}
+
+// get returns the plan of the key, which it makes if there is none. If too many are in use, it is not kept: jobs of all namespaces would take each
+// other's place before anything was learnt. A namespace with more plans than others gives one up for that of another.
+func (p *plans) get(of key, offers *Offers, namespace string, now time.Time) *plan {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known, ok := p.all[of]; ok {
+		known.asked = now
+		return known
+	}
+	made := &plan{key: of, offers: offers, namespace: namespace, asked: now}
+	if len(p.all) >= mostPlans {
+		idlest := p.idlest(namespace, now)
+		if idlest == nil {
+			return made
+		}
+		delete(p.all, idlest.key)
+	}
+	p.all[of] = made
+	return made
+}
+
+// idlest returns the plan that was asked for the longest ago, of all if that is idle, and else of the namespace that has the most; nil if that has no
+// more than the given one would have then. The lock is held.
+func (p *plans) idlest(namespace string, now time.Time) *plan {
+	counts, most := map[string]int{}, namespace
+	var idlest *plan
+	for _, each := range p.all {
+		counts[each.namespace]++
+		if idlest == nil || each.asked.Before(idlest.asked) {
+			idlest = each
+		}
+	}
+	if now.Sub(idlest.asked) >= idleAfter {
+		return idlest
+	}
+	for other, count := range counts {
+		if count > counts[most] {
+			most = other
+		}
+	}
+	if counts[most] <= counts[namespace]+1 {
+		return nil
+	}
+	idlest = nil
+	for _, each := range p.all {
+		if each.namespace == most && (idlest == nil || each.asked.Before(idlest.asked)) {
+			idlest = each
+		}
+	}
+	return idlest
+}
+
+// keeps returns whether the plan is kept.
+func (p *plans) keeps(one *plan) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[one.key] == one
+}
+
+// larger returns a plan that has learnt for the same jobs with more slack, whose tables hold those of this one; the plan itself if there is none.
+// The slack of a job that waits gets less. Each time that it needs a smaller table nothing would be decided until that has learnt, and the rule of
+// its pool would buy on-demand.
+func (p *plans) larger(than *plan) *plan {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at := than.key; at.grid.slack < mostSlack; {
+		at.grid.slack = min(sizeFor(at.grid.slack+1), mostSlack)
+		if known, ok := p.all[at]; ok && known.now.Load() != nil {
+			return known
+		}
+	}
+	return than
+}
