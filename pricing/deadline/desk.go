@@ -95,7 +95,7 @@ func (d *Desk) Choose(offers *Offers, job Job) Choice {
 		}
 	}
 	if known == nil {
-		p = d.plans.larger(p)
+		p = d.plans.larger(p, now)
 		known = p.now.Load()
 	}
 	if known == nil || known.planner == nil {

@@ -98,12 +98,13 @@ func (p *plans) keeps(one *plan) bool {
 // larger returns a plan that has learnt for the same jobs with more slack, whose tables hold those of this one; the plan itself if there is none.
 // The slack of a job that waits gets less. Each time that it needs a smaller table nothing would be decided until that has learnt, and the rule of
 // its pool would buy on-demand.
-func (p *plans) larger(than *plan) *plan {
+func (p *plans) larger(than *plan, now time.Time) *plan {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for at := than.key; at.grid.slack < mostSlack; {
 		at.grid.slack = min(sizeFor(at.grid.slack+1), mostSlack)
 		if known, ok := p.all[at]; ok && known.now.Load() != nil {
+			known.asked = now
 			return known
 		}
 	}

@@ -44,6 +44,18 @@ func TestAPlanThatIsNotAskedForMakesRoom(t *testing.T) {
 	assert.Equal(t, 8, f.askOf("a", 0, 8))
 }
 
+func TestALargerPlanThatIsUsedInPlaceOfOneThatIsNotKeptStays(t *testing.T) {
+	f := newFixture(5)
+	large, small := Job{Namespace: "a", Work: 24 * time.Hour, Slack: 12 * time.Hour}, Job{Namespace: "a", Work: 24 * time.Hour, Slack: 4 * time.Hour}
+	f.Choose(f.offers, large)
+	f.work(t)
+	for minute := range 20 {
+		f.askOf("a", 0, mostPlans)
+		assert.Equal(t, Spot, f.Choose(f.offers, small), "after %d minutes", minute)
+		f.clock.Step(time.Minute)
+	}
+}
+
 func TestNoNamespaceTakesThePlansOfOthers(t *testing.T) {
 	f := newFixture(5)
 	f.askOf("a", 0, 3*mostPlans)
