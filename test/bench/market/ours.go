@@ -70,12 +70,12 @@ func (o *ours) outage(now int) int {
 // on-demand once it is behind a straight line, and back when it is well ahead, as with uniformProgress; others wait, as with greedy.
 func (o *ours) untaught(p progress, now int) int {
 	const (
-		// loose is from which multiple of its work on a deadline is: in most sets of zones of the recording uniformProgress is cheaper below, and
-		// greedy above.
-		loose = 1.25
+		// tight is below which multiple of the work the slack times the number of zones is tight: the more zones there are, the shorter outages
+		// are. On days 6 to 20 of the recording uniformProgress is cheaper below in most sets of zones, and greedy above.
+		tight = .95
 		ahead = 2 // restarts
 	)
-	uniform, isTight := uniformProgress{o.job}, float64(o.job.deadline) < loose*float64(o.job.work)
+	uniform, isTight := uniformProgress{o.job}, float64((o.job.deadline-o.job.work)*len(o.market.trace.zones)) < tight*float64(o.job.work)
 	switch slack := p.slack(o.job); {
 	case p.on == onDemand && slack-p.warmUp < o.job.restart, p.on != onDemand && p.mustBuyOnDemand(o.job):
 		return onDemand
