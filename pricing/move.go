@@ -17,8 +17,8 @@ type Move struct {
 	OnDemand, Useful, Rest float64
 	// Losses is how many of the spot instances are lost per hour, each of which restarts the rest, too.
 	Losses float64
-	// Instances is how many instances the job has in all.
-	Instances int
+	// Instances is how many instances the job has in all, and Others how many of them do not move.
+	Instances, Others int
 	// GoesOn is how long the job is taken to go on. Where nobody knows, that is the time for which it has run on demand: a job that moves once it
 	// could have saved twice what the move costs never pays much more than one that knew. It is the rule of the ski rental problem (Karlin et al.,
 	// "Competitive Snoopy Caching", Algorithmica 3, 1988).
@@ -28,11 +28,11 @@ type Move struct {
 // Pays returns whether the job is to move: if what it saves is twice what the move costs. That is a restart of the whole job, and both kinds of
 // instances meanwhile.
 func (m Move) Pays(t Terms) bool {
-	value := t.ValueOfTime * float64(m.Instances)
+	value, ofOthers := t.ValueOfTime*float64(m.Instances), t.ValueOfTime*float64(m.Others)
 	if t.ValueOfTime == 0 {
-		value = m.OnDemand + m.Rest
+		value, ofOthers = m.OnDemand+m.Rest, m.Rest
 	}
-	useful := m.Useful + m.Losses*2*m.Rest*t.Restart.Hours() // what is paid for the rest meanwhile, and what its time is worth
+	useful := m.Useful + m.Losses*(m.Rest+ofOthers)*t.Restart.Hours() // what is paid for the others meanwhile, and what their time is worth
 	cost := (value+m.Useful+m.Rest)*t.Restart.Hours() + m.Useful*moveOverlap.Hours()
 	return useful < worthSpot*m.OnDemand && (m.OnDemand-useful)*m.GoesOn.Hours() >= moveFactor*cost
 }

@@ -17,10 +17,13 @@ func TestAMovePaysOnceItSavesTwiceWhatItCosts(t *testing.T) {
 	assert.True(t, after(30*time.Minute).Pays(Terms{Restart: 10 * time.Minute, ValueOfTime: .5}), "whose time is worth little")
 	assert.False(t, Move{OnDemand: 3, Useful: 2.7, GoesOn: 1000 * time.Hour}.Pays(terms), "spot that saves less than a tenth is not worth its risk")
 	large := after(3 * time.Hour)
-	large.Rest, large.Instances = 63, 64
+	large.Rest, large.Instances, large.Others = 63, 64, 63
 	assert.False(t, large.Pays(terms), "all 63 others restart with it")
 	large.GoesOn = 24 * time.Hour
 	assert.True(t, large.Pays(terms))
 	large.Losses = .2
 	assert.False(t, large.Pays(terms), "and again with each loss")
+	large.Rest, large.Losses = 1, .15
+	assert.True(t, large.Pays(Terms{Restart: 10 * time.Minute, ValueOfTime: .01}))
+	assert.False(t, large.Pays(Terms{Restart: 10 * time.Minute, ValueOfTime: 1}), "whose time is worth more")
 }

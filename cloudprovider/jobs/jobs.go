@@ -85,7 +85,7 @@ type Job struct {
 	NeedsHosts bool
 	// Suspended is true whoever suspended the job, Finished when it has ended for good.
 	Suspended, Finished bool
-	// StopRequested is true from the start of Registry.Stop until the held annotations are removed. Stopped is true once the
+	// StopRequested is true from the start of Registry.Stop until the job is restarted or is not held any more. Stopped is true once the
 	// job has ended for that, which its system shows as a failure: it is to be suspended, and is not Finished.
 	StopRequested, Stopped bool
 	// Recovery and MaxWait are what the annotations of the job ask for. MaxWait is zero for a job that may wait for ever.

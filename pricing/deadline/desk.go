@@ -86,18 +86,12 @@ func (d *Desk) Choose(offers *Offers, job Job) Choice {
 	g, state := gridOf(job, d.config.Terms.Restart)
 	now, changes := d.config.Clock.Now(), d.config.Memory.Changes()
 	p := d.plans.get(key{g, offers.key}, offers, job.Namespace, now)
-	known := p.now.Load()
-	if known.isOutdated(now, changes) && d.plans.keeps(p) && p.queued.CompareAndSwap(false, true) {
-		select {
-		case d.due <- p:
-		default:
-			p.queued.Store(false) // the next decision asks again
-		}
-	}
-	if known == nil {
+	d.enqueue(p, now, changes)
+	if p.now.Load() == nil {
 		p = d.plans.larger(p, now)
-		known = p.now.Load()
+		d.enqueue(p, now, changes)
 	}
+	known := p.now.Load()
 	if known == nil || known.planner == nil {
 		return Undecided
 	}
@@ -109,6 +103,17 @@ func (d *Desk) Choose(offers *Offers, job Job) Choice {
 	return d.choose(known, state, now)
 }
 
+// enqueue has the plan learn anew if what it knows is outdated.
+func (d *Desk) enqueue(p *plan, now time.Time, changes int) {
+	if p.now.Load().isOutdated(now, changes) && d.plans.keeps(p) && p.queued.CompareAndSwap(false, true) {
+		select {
+		case d.due <- p:
+		default:
+			p.queued.Store(false) // the next decision asks again
+		}
+	}
+}
+
 // renew has the plan learn, if it is still kept.
 func (d *Desk) renew(ctx context.Context, p *plan) {
 	defer p.queued.Store(false)
@@ -118,6 +123,6 @@ func (d *Desk) renew(ctx context.Context, p *plan) {
 	now, changes := d.config.Clock.Now(), d.config.Memory.Changes()
 	learnt := d.learn(p, now, changes)
 	klog.FromContext(ctx).V(1).Info("Learnt what a job with a deadline runs on", "work", time.Duration(p.grid.work)*p.grid.tick,
-		"slack", time.Duration(p.grid.slack)*p.grid.tick, "valueOfTime", p.grid.valueOfTime, "offerings", learnt.spot, "learnt", learnt.planner != nil, "took", d.config.Clock.Since(now))
+		"slack", time.Duration(p.grid.slack)*p.grid.tick, "valueOfTime", p.grid.stated(), "offerings", learnt.spot, "learnt", learnt.planner != nil, "took", d.config.Clock.Since(now))
 	p.now.Store(d.look(learnt, now, changes))
 }

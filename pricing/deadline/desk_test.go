@@ -197,7 +197,7 @@ func TestPodsThatTakeOtherPartsOfTheSameOfferingsHaveAPlanOfTheirOwn(t *testing.
 
 func TestWhatSpotCostsIsWithItsLosses(t *testing.T) {
 	f := newFixture(5)
-	priced := f.Spot(f.offers)
+	priced := f.Spot(f.offers, nil)
 	require.Len(t, priced, 1)
 	assert.Equal(t, spot, priced[0].Offering)
 	assert.Greater(t, priced[0].Cost, 1.)
@@ -205,7 +205,34 @@ func TestWhatSpotCostsIsWithItsLosses(t *testing.T) {
 	price, _ := f.Price(onDemand)
 	assert.Equal(t, 3., price)
 	delete(f.prices, onDemand)
-	assert.Empty(t, f.Spot(f.offers), "nobody knows what they save")
+	assert.Empty(t, f.Spot(f.offers, nil), "nobody knows what they save")
+}
+
+func TestWhatSpotCostsIsWithTheValueOfTimeOfAsMuchAsThePodTakes(t *testing.T) {
+	f := newFixture(5)
+	cost := func(share float64, valueOfTime *float64) float64 {
+		offers := NewOffers([]Offer{{Offering: spot, Share: share}, {Offering: onDemand, Share: share}})
+		return f.Spot(offers, valueOfTime)[0].Cost
+	}
+	assert.Greater(t, cost(1, ptr.To(64.)), cost(1, nil)+.05)
+	assert.InDelta(t, cost(1, ptr.To(64.))/8, cost(.125, ptr.To(64.)), 1e-9)
+}
+
+func TestTheBestOfferingsAreThoseByTheValueOfTime(t *testing.T) {
+	f := newFixture(0)
+	dear := pricing.Offering{InstanceType: "a10", Zone: "b", Spot: true}
+	f.prices[dear] = 1.5
+	offers := NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: dear, Share: 1}, {Offering: onDemand, Share: 1}})
+	for hour := range 48 {
+		f.memory.Observe([]market.Living{
+			{ID: fmt.Sprint("spot", hour/2), Offering: spot, Lost: hour%2 == 1, Price: 1}, {ID: "dear", Offering: dear, Price: 1.5},
+		}, start.Add(time.Duration(hour-48)*time.Hour))
+	}
+	for value, want := range map[float64]pricing.Offering{1: spot, 64: dear, worthOnDemand: spot} {
+		seen, _ := f.best(offers, 3, grid{valueOfTime: value}.stated())
+		require.Len(t, seen, 2)
+		assert.Equal(t, want, seen[0].Offering, value)
+	}
 }
 
 func TestADeskGoesOnAfterARestart(t *testing.T) {

@@ -41,6 +41,17 @@ func valueFor(stated *float64) float64 {
 	return min(*stated, mostValue)
 }
 
+// stated is the reverse of valueFor.
+func (g grid) stated() *float64 {
+	switch g.valueOfTime {
+	case 0:
+		return nil
+	case worthOnDemand:
+		return new(float64)
+	}
+	return &g.valueOfTime
+}
+
 // worth returns what a tick is worth to a pod that takes such a part of an on-demand instance of that price per hour.
 func (g grid) worth(share, price float64) float64 {
 	if g.valueOfTime == worthOnDemand {

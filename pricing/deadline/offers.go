@@ -89,16 +89,23 @@ type Priced struct {
 	Life time.Duration
 }
 
-// Spot returns the spot offers whose price is known, none if no on-demand price is.
-func (d *Desk) Spot(offers *Offers) (priced []Priced) {
+// Spot returns the spot offers whose price is known, none if no on-demand price is. The value of time is what the job states, nil for nothing.
+func (d *Desk) Spot(offers *Offers, valueOfTime *float64) (priced []Priced) {
 	onDemand, share, isKnown := d.onDemand(offers)
 	for _, o := range offers.all {
 		if price, known := d.config.Price(o.Offering); known && o.Spot && isKnown {
-			known := d.config.Memory.Of(o.Offering)
-			priced = append(priced, Priced{o, pricing.UsefulCost(price*o.Share, onDemand*share, known, d.config.Terms), known.Life})
+			cost, life := d.usefulCost(o, price, onDemand*share, valueOfTime)
+			priced = append(priced, Priced{o, cost, life})
 		}
 	}
 	return priced
+}
+
+// usefulCost returns what an hour of useful work of a pod costs on the offer, at that price of an instance, and how long one is kept on average.
+func (d *Desk) usefulCost(o Offer, price, onDemand float64, valueOfTime *float64) (cost float64, life time.Duration) {
+	known, terms := d.config.Memory.Of(o.Offering), d.config.Terms.With(valueOfTime)
+	terms.ValueOfTime *= o.Share
+	return pricing.UsefulCost(price*o.Share, onDemand, known, terms), known.Life
 }
 
 // Price returns the market price of an offering per instance-hour.
@@ -106,7 +113,7 @@ func (d *Desk) Price(o pricing.Offering) (float64, bool) { return d.config.Price
 
 // best returns the spot offers of which something was seen, those of the least useful cost, and whether others of which nothing was cost less
 // than on-demand.
-func (d *Desk) best(offers *Offers, onDemand float64) (seen []Offer, others bool) {
+func (d *Desk) best(offers *Offers, onDemand float64, valueOfTime *float64) (seen []Offer, others bool) {
 	costs := map[pricing.Offering]float64{}
 	for _, o := range offers.all {
 		price, known := d.config.Price(o.Offering)
@@ -114,7 +121,7 @@ func (d *Desk) best(offers *Offers, onDemand float64) (seen []Offer, others bool
 		case !o.Spot || !known:
 		case d.config.Memory.Seen(o.Offering):
 			seen = append(seen, o)
-			costs[o.Offering] = pricing.UsefulCost(price*o.Share, onDemand, d.config.Memory.Of(o.Offering), d.config.Terms)
+			costs[o.Offering], _ = d.usefulCost(o, price, onDemand, valueOfTime)
 		case price*o.Share < onDemand:
 			others = true
 		}

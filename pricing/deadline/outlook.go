@@ -44,7 +44,7 @@ func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
 	if !known {
 		return o
 	}
-	offers, hasOthers := d.best(p.offers, price*share)
+	offers, hasOthers := d.best(p.offers, price*share, p.grid.stated())
 	o.hasOthers = hasOthers
 	protected := time.Duration(math.MaxInt64)
 	for _, each := range offers {

@@ -19,15 +19,31 @@ type plan struct {
 	offers *Offers
 	now    atomic.Pointer[outlook]
 	queued atomic.Bool
-	// namespace is that of the job that the plan was made for, and asked when it was asked for last. The lock of the plans guards both.
-	namespace string
-	asked     time.Time
+	// namespace is that of a job that the plan is for, used when that asked for it last, and asked when any did. The lock of the plans guards them.
+	namespace   string
+	used, asked time.Time
+}
+
+func (p *plan) hasLearnt() bool {
+	known := p.now.Load()
+	return known != nil && known.planner != nil
 }
 
 // key tells plans apart.
 type key struct {
 	grid   grid
 	offers string
+}
+
+// askedBy enters who asks. Once the namespace that the plan counts for does not any more, it counts for another that does.
+func (p *plan) askedBy(namespace string, now time.Time) {
+	if now.Sub(p.used) >= idleAfter {
+		p.namespace = namespace
+	}
+	if p.namespace == namespace {
+		p.used = now
+	}
+	p.asked = now
 }
 
 // plans are those that are kept. They are safe for concurrent use.
@@ -42,10 +58,10 @@ func (p *plans) get(of key, offers *Offers, namespace string, now time.Time) *pl
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known, ok := p.all[of]; ok {
-		known.asked = now
+		known.askedBy(namespace, now)
 		return known
 	}
-	made := &plan{key: of, offers: offers, namespace: namespace, asked: now}
+	made := &plan{key: of, offers: offers, namespace: namespace, used: now, asked: now}
 	if len(p.all) >= mostPlans {
 		idlest := p.idlest(namespace, now)
 		if idlest == nil {
@@ -103,7 +119,7 @@ func (p *plans) larger(than *plan, now time.Time) *plan {
 	defer p.mu.Unlock()
 	for at := than.key; at.grid.slack < mostSlack; {
 		at.grid.slack = min(sizeFor(at.grid.slack+1), mostSlack)
-		if known, ok := p.all[at]; ok && known.now.Load() != nil {
+		if known, ok := p.all[at]; ok && known.hasLearnt() {
 			known.asked = now
 			return known
 		}

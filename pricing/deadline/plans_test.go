@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"gpu-spot-autoscaler/pricing/finish"
 )
 
 // askOf has a namespace ask for some kinds of jobs, each with offers of its own, and returns for how many of them there is a plan.
@@ -54,6 +56,52 @@ func TestALargerPlanThatIsUsedInPlaceOfOneThatIsNotKeptStays(t *testing.T) {
 		assert.Equal(t, Spot, f.Choose(f.offers, small), "after %d minutes", minute)
 		f.clock.Step(time.Minute)
 	}
+}
+
+func TestAPlanThatStandsInForOthersLearnsAnew(t *testing.T) {
+	f := newFixture(5)
+	small := Job{Namespace: "a", Work: 24 * time.Hour, Slack: 4 * time.Hour}
+	f.Choose(f.offers, Job{Namespace: "a", Work: 24 * time.Hour, Slack: 12 * time.Hour})
+	f.askOf("a", 0, mostPlans)
+	f.work(t)
+	f.Choose(f.offers, small)
+	assert.Empty(t, f.due)
+	f.clock.Step(learnEvery)
+	for _, each := range f.plans.all {
+		each.asked, each.used = f.clock.Now(), f.clock.Now() // as if all of them had been in use
+	}
+	f.Choose(f.offers, small)
+	assert.Len(t, f.due, 1)
+}
+
+func TestNoPlanThatHasNothingToGoByStandsInForOthers(t *testing.T) {
+	p := plans{all: map[key]*plan{}}
+	offers := NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: onDemand, Share: 1}})
+	large := p.get(key{grid: grid{slack: mostSlack}}, offers, "a", start)
+	small := p.get(key{grid: grid{slack: leastSize}}, offers, "a", start)
+	large.now.Store(&outlook{})
+	assert.Same(t, small, p.larger(small, start))
+	large.now.Store(&outlook{planner: &finish.Planner{}})
+	assert.Same(t, large, p.larger(small, start))
+}
+
+func TestAPlanCountsForWhoUsesIt(t *testing.T) {
+	f := newFixture(5)
+	f.askOf("a", 0, 1)
+	job := func(namespace string) Job {
+		return Job{Namespace: namespace, Work: 24 * time.Hour, Slack: 6 * time.Hour}
+	}
+	f.Choose(f.offers, job("a"))
+	p := f.planOf(24*time.Hour, 6*time.Hour)
+	f.clock.Step(idleAfter - time.Second)
+	f.Choose(f.offers, job("b"))
+	assert.Equal(t, "a", p.namespace)
+	f.clock.Step(time.Second)
+	f.Choose(f.offers, job("b"))
+	assert.Equal(t, "b", p.namespace)
+	f.clock.Step(time.Second)
+	f.Choose(f.offers, job("a"))
+	assert.Equal(t, "b", p.namespace)
 }
 
 func TestNoNamespaceTakesThePlansOfOthers(t *testing.T) {

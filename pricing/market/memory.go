@@ -223,7 +223,7 @@ func (m *Memory) Of(o pricing.Offering) pricing.Reliability {
 	refusal = min(mostRefusal, (own.Refused+weight*refusal)/(max(own.Asked, own.Refused)+weight))
 	return pricing.Reliability{
 		Life:    time.Duration(life * float64(time.Hour)),
-		Refusal: min(mostRefusal, m.stock.refusal(at, refusal, m.now.Unix(), m.past.refused[at])),
+		Refusal: min(mostRefusal, m.stock.refusal(at, refusal, m.now.Unix(), m.past.refused[at].last)),
 	}
 }
 

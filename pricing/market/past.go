@@ -28,14 +28,17 @@ const (
 // past is what was seen of each offering, by purchases and by the instances that were kept or lost. It is not safe for concurrent use.
 type past struct {
 	runs map[place][]run
-	// refused is when a purchase was refused last, unless instances were delivered since.
-	refused map[place]int64
+	// refused are the purchases that were refused, unless instances were delivered since.
+	refused map[place]refusals
 	// kept are the offerings of which instances were kept when they were looked at last; nil before that.
 	kept sets.Set[place]
 	// changes counts the runs that differ from the one before.
 	changes int
 	pruned  int64
 }
+
+// refusals are one after the other, each within refusedFor of the one before: when the first and the last was, in Unix seconds.
+type refusals struct{ since, last int64 }
 
 // run is a time in which an offering was seen to be up, or down, at one price. Times are in Unix seconds: when it was seen so first and last.
 type run struct {
@@ -45,7 +48,7 @@ type run struct {
 	price float64
 }
 
-func newPast() past { return past{runs: map[place][]run{}, refused: map[place]int64{}} }
+func newPast() past { return past{runs: map[place][]run{}, refused: map[place]refusals{}} }
 
 // see enters that the offering is up or down at a time. If that is before the last one, as the list of instances may be older than what was said
 // of the stock since, it counts as right after that.
@@ -71,7 +74,11 @@ func isAbout(a, b, part float64) bool { return max(a, b) <= min(a, b)*(1+part) }
 
 // refuse enters that there was none to buy. That instances of the offering are kept says more about how long one is.
 func (p *past) refuse(at place, now int64) {
-	p.refused[at] = now
+	since := now
+	if before, was := p.refused[at]; was && now-before.last <= int64(refusedFor/time.Second) {
+		since = before.since
+	}
+	p.refused[at] = refusals{since: since, last: now}
 	if p.kept != nil && !p.kept.Has(at) {
 		p.see(at, now, false, 0)
 	}
@@ -100,7 +107,7 @@ func (p *past) lookAt(instances []Living, now int64) {
 			continue
 		}
 		c.kept++
-		if refused, was := p.refused[at]; was && i.Created.Unix() > refused {
+		if refused, was := p.refused[at]; was && i.Created.Unix() > refused.last {
 			delete(p.refused, at)
 		}
 	}
@@ -140,7 +147,7 @@ func (p *past) prune(now int64) {
 		}
 	}
 	for at, refused := range p.refused {
-		if refused < oldest {
+		if refused.last < oldest {
 			delete(p.refused, at)
 		}
 	}
@@ -196,9 +203,9 @@ func (p *past) present(offerings []pricing.Offering, now int64) Present {
 		last := runs[len(runs)-1]
 		result.Stale = result.Stale && isStale(last.to, now)
 		result.Up[i] = last.up || isStale(last.to, now)
-		if refused, was := p.refused[at]; was && last.up && now-refused <= int64(refusedFor/time.Second) {
+		if refused, was := p.refused[at]; was && last.up && now-refused.last <= int64(refusedFor/time.Second) {
 			result.Gone[i] = true
-			darkSince = max(darkSince, refused)
+			darkSince = max(darkSince, refused.since)
 		}
 		if !result.Up[i] {
 			darkSince = max(darkSince, downSince(runs))

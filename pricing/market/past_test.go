@@ -84,6 +84,21 @@ func TestNobodyCountsOnAnOfferingThatRefusedThoughItsInstancesAreKept(t *testing
 	assert.False(t, gone, "it has delivered since")
 }
 
+func TestAnOutageLastsAsLongAsPurchasesAreRefusedAgainAndAgain(t *testing.T) {
+	m := NewMemory()
+	refusedAt := func(now time.Duration) time.Duration {
+		m.Observe(kept(here, 1, 0, 0), at(now))
+		m.Refused(here, 1)
+		_, gone, outage := stateOf(m, here, now)
+		require.True(t, gone)
+		return outage
+	}
+	assert.Zero(t, refusedAt(0))
+	assert.Equal(t, 50*time.Minute, refusedAt(50*time.Minute))
+	assert.Equal(t, 100*time.Minute, refusedAt(100*time.Minute), "it began with the first")
+	assert.Zero(t, refusedAt(162*time.Minute), "nobody knows what was in between")
+}
+
 func TestRunsBecomeObservations(t *testing.T) {
 	m := NewMemory()
 	for minute := 0; minute <= 60; minute += 5 {

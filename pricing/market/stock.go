@@ -162,7 +162,7 @@ func (p *past) hear(at place, now, since int64, up bool, price float64) {
 		last = runs[len(runs)-1]
 	}
 	switch {
-	case p.kept == nil, p.kept.Has(at), last.to > now, up && p.refused[at] >= since, up && price == 0 && last.price == 0:
+	case p.kept == nil, p.kept.Has(at), last.to > now, up && p.refused[at].last >= since, up && price == 0 && last.price == 0:
 		return
 	case isAbout(price, last.price, heardPrice):
 		price = last.price

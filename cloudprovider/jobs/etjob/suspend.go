@@ -86,9 +86,11 @@ func (s *System) restart(ctx context.Context, job jobs.Job, workers int) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete ConfigMap %s: %w", hosts, err)
 	}
-	// The operator starts the launcher when as many workers run as are asked for.
+	// The operator starts the launcher when as many workers run as are asked for. Once the job runs again nobody has asked for its end: should this
+	// leader die before the job is unheld, a failure of the job's own must not be taken for one.
 	patch := jobs.Patch{}.Set(int64(min(max(workers, 1), job.Max)), workerReplicas()...).
-		SetAnnotation(api.AnnotationSupervisorSuspended, nil).SetAnnotation(api.AnnotationSupervisorStatus, nil)
+		SetAnnotation(api.AnnotationSupervisorSuspended, nil).SetAnnotation(api.AnnotationSupervisorStatus, nil).
+		SetAnnotation(api.AnnotationStopRequested, nil)
 	if err := s.cluster.PatchJob(ctx, resource, job, patch); err != nil {
 		return err
 	}

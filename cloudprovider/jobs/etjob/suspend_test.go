@@ -69,7 +69,7 @@ func TestTrainingJobResumesAsTheSupervisorDoesIt(t *testing.T) {
 	f.Writes()
 	require.NoError(t, f.Registry.Resume(ctx, f.Get("trainingjob", "mnist"), 4))
 	assert.Equal(t, []string{
-		`patch trainingjobs {"metadata":{"annotations":{"job-supervisor.kube-ai.io/job-status":null,"job-supervisor.kube-ai.io/job-suspended":null},"uid":"uid-mnist"},"spec":{"etReplicaSpecs":{"worker":{"replicas":4}}}}`,
+		`patch trainingjobs {"metadata":{"annotations":{"gpu-spot.autoscaling/stop-requested":null,"job-supervisor.kube-ai.io/job-status":null,"job-supervisor.kube-ai.io/job-suspended":null},"uid":"uid-mnist"},"spec":{"etReplicaSpecs":{"worker":{"replicas":4}}}}`,
 		`patch trainingjobs/status {"metadata":{"uid":"uid-mnist"},"status":{"completionTime":null,"conditions":[],"currentScaler":null,"currentWorkers":null,"phase":"Created",` +
 			`"replicaStatuses":{"Launcher":{"active":null,"failed":null,"succeeded":null},"Worker":{"active":null,"failed":null,"succeeded":null}},"targetWorkers":null}}`,
 		`patch trainingjobs {"metadata":{"annotations":{"gpu-spot.autoscaling/held-parts":null,"gpu-spot.autoscaling/held-reason":null,"gpu-spot.autoscaling/held-replicas":null,"gpu-spot.autoscaling/held-restarts":null,"gpu-spot.autoscaling/held-since":null,"gpu-spot.autoscaling/stop-requested":null},"labels":{"gpu-spot.autoscaling/held":null},"uid":"uid-mnist"}}`,
@@ -134,6 +134,19 @@ func TestTrainingJobResumedByALeaderThatDied(t *testing.T) {
 		assert.False(t, job.Suspended, reached)
 		assert.Empty(t, job.Object.GetLabels(), reached)
 	}
+}
+
+// The leader dies once it has restarted a job that it had told to stop, and then the job fails by itself.
+func TestAFailureAfterARestartIsNotTakenForTheStopBeforeIt(t *testing.T) {
+	f := newFixture(t, jobstest.TrainingJob)
+	require.NoError(t, f.Registry.Suspend(t.Context(), f.Get("trainingjob", "mnist"), jobs.HeldForReclaim))
+	f.Set(resource, "mnist", jobstest.EpochText, "metadata", "annotations", api.AnnotationStopRequested)
+	f.Set(resource, "mnist", "Suspended", "status", "phase")
+	f.Dynamic.PrependReactor("patch", "trainingjobs", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.GetSubresource() == "status", nil, errors.New("the leader died")
+	})
+	require.Error(t, f.Registry.Resume(t.Context(), f.Get("trainingjob", "mnist"), 4))
+	assert.False(t, f.Get("trainingjob", "mnist").StopRequested)
 }
 
 func TestTrainingJobResumedWithFewerWorkersByALeaderThatDiedIsLeftToGrow(t *testing.T) {

@@ -207,7 +207,7 @@ func (e *Explainer) rules(pod *apiv1.Pod, group cloudprovider.NodeGroup) []*reas
 			rules = append(rules, reasons.New(reasons.OnDemandOnly, "Change "+api.AnnotationCapacity+" or "+api.AnnotationOnDemandFloor+" of the pod.",
 				"the pod is to have on-demand instances only (%s), or the on-demand floor of its job is not reached (%s)", api.AnnotationCapacity, api.AnnotationOnDemandFloor))
 		case !onDemand:
-			rules = append(rules, reasons.New(reasons.DeadlineClose, "Move the deadline of the pod, lower its "+api.AnnotationValueOfTime+", or add on-demand instances.",
+			rules = append(rules, reasons.New(reasons.DeadlineClose, deadlineStep(pod),
 				"the deadline of the pod is too close for a spot instance, or spot would cost more until then, with what its time is worth"))
 		case wait == spotfirst.Never:
 			rules = append(rules, reasons.New(reasons.SpotOnly, "Change "+api.AnnotationOnDemandAfter+" or "+api.AnnotationCapacity+" of the pod.",
@@ -218,6 +218,14 @@ func (e *Explainer) rules(pod *apiv1.Pod, group cloudprovider.NodeGroup) []*reas
 		}
 	}
 	return rules
+}
+
+// deadlineStep returns what to do about a deadline that allows no spot instances.
+func deadlineStep(pod *apiv1.Pod) string {
+	if _, ok := pod.Annotations[api.AnnotationValueOfTime]; ok {
+		return "Move the deadline of the pod, remove its annotation " + api.AnnotationValueOfTime + ", or add on-demand instances."
+	}
+	return "Move the deadline of the pod, or add on-demand instances."
 }
 
 // snapshot returns the cluster as the informers have it.

@@ -30,7 +30,7 @@ type Sellers interface {
 // Chooser decides what is bought for a job that may run on the offers. *deadline.Desk implements it.
 type Chooser interface {
 	Choose(offers *deadline.Offers, job deadline.Job) deadline.Choice
-	Spot(offers *deadline.Offers) []deadline.Priced
+	Spot(offers *deadline.Offers, valueOfTime *float64) []deadline.Priced
 	Price(o pricing.Offering) (float64, bool)
 }
 

@@ -264,7 +264,7 @@ func BenchmarkWaitOfAPodWithADeadlineAtAThousandOfferings(b *testing.B) {
 	}
 }
 
-func (l *listener) Spot(offers *deadline.Offers) (priced []deadline.Priced) {
+func (l *listener) Spot(offers *deadline.Offers, _ *float64) (priced []deadline.Priced) {
 	for _, o := range offers.Offerings() {
 		if o.Spot {
 			priced = append(priced, deadline.Priced{Offer: deadline.Offer{Offering: o, Share: 1}, Cost: 1})

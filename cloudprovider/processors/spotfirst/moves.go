@@ -84,7 +84,7 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 	for _, pod := range job.Rest {
 		others.Insert(pod.Spec.NodeName)
 	}
-	move := pricing.Move{Instances: len(job.Nodes) + others.Len(), GoesOn: m.clock.Since(job.Since)}
+	move := pricing.Move{Instances: len(job.Nodes) + others.Len(), Others: others.Len(), GoesOn: m.clock.Since(job.Since)}
 	valueOfTime := pricing.ValueOfTime(slices.Concat(job.Pods, job.Rest)...)
 	terms := m.terms.With(valueOfTime)
 	for _, pod := range job.Pods {
@@ -101,7 +101,7 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 		}
 		move.OnDemand += price
 	}
-	kinds := m.kinds(job)
+	kinds := m.kinds(job, valueOfTime)
 	for _, k := range kinds {
 		if len(k.options) == 0 {
 			return Plan{}, false
@@ -135,7 +135,7 @@ func (k kind) paying(move pricing.Move, terms pricing.Terms) (offerings []pricin
 }
 
 // kinds returns the pods of the job by the nodes that they may be on, each with its options, the cheapest first.
-func (m *Moves) kinds(job Job) (kinds []*kind) {
+func (m *Moves) kinds(job Job, valueOfTime *float64) (kinds []*kind) {
 	index := map[*deadline.Offers]*kind{}
 	for i, pod := range job.Pods {
 		offers := m.deadlines.offersOf(pod)
@@ -148,7 +148,7 @@ func (m *Moves) kinds(job Job) (kinds []*kind) {
 		k.pods = append(k.pods, i)
 	}
 	for offers, k := range index {
-		for _, o := range m.deadlines.chooser.Spot(offers) {
+		for _, o := range m.deadlines.chooser.Spot(offers, valueOfTime) {
 			if job.Zone != "" && o.Zone != job.Zone {
 				continue
 			}
@@ -181,5 +181,5 @@ func (m *Moves) goesOn(pod *apiv1.Pod, ran time.Duration, valueOfTime *float64) 
 		return goesOn, false
 	}
 	choice := m.deadlines.chooser.Choose(m.deadlines.offersOf(pod), deadline.Job{Namespace: pod.Namespace, Work: s.work, Slack: slack, ValueOfTime: valueOfTime})
-	return goesOn, choice == deadline.Spot || choice == deadline.Undecided && valueOfTime == nil
+	return goesOn, choice == deadline.Spot || choice == deadline.Undecided
 }

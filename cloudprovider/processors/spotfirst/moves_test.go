@@ -9,6 +9,7 @@ import (
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
@@ -39,19 +40,16 @@ func TestAMovePaysByHowLongTheJobGoesOn(t *testing.T) {
 		options []testutil.PodOption
 		pays    bool
 	}{
-		"one that has run for long":            {2 * time.Hour, deadline.Spot, nil, true},
-		"one that has just begun":              {10 * time.Minute, deadline.Spot, nil, false},
-		"one that is almost over":              {23 * time.Hour, deadline.Spot, []testutil.PodOption{work(23*time.Hour + 10*time.Minute)}, false},
-		"one with work left":                   {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour)}, true},
-		"one with time until its deadline":     {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
-		"one of which the market is not known": {2 * time.Hour, deadline.Undecided, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
-		"one with no time for another reclaim": {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(22*time.Hour + 2*restart)}, false},
-		"one that had better stay on demand":   {2 * time.Hour, deadline.OnDemand, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, false},
-		"one whose time is worth little":       {2 * time.Hour, deadline.Spot, []testutil.PodOption{worth("1")}, true},
-		"one whose time is worth a restart":    {2 * time.Hour, deadline.Spot, []testutil.PodOption{worth("64")}, false},
-		"one of which it is not known whether it had better stay": {
-			2 * time.Hour, deadline.Undecided, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour), worth("1")}, false,
-		},
+		"one that has run for long":              {2 * time.Hour, deadline.Spot, nil, true},
+		"one that has just begun":                {10 * time.Minute, deadline.Spot, nil, false},
+		"one that is almost over":                {23 * time.Hour, deadline.Spot, []testutil.PodOption{work(23*time.Hour + 10*time.Minute)}, false},
+		"one with work left":                     {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour)}, true},
+		"one with time until its deadline":       {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
+		"one of which the market is not known":   {2 * time.Hour, deadline.Undecided, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
+		"one with no time for another reclaim":   {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(22*time.Hour + 2*restart)}, false},
+		"one that had better stay on demand":     {2 * time.Hour, deadline.OnDemand, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, false},
+		"one whose time is worth little":         {2 * time.Hour, deadline.Spot, []testutil.PodOption{worth("1")}, true},
+		"one whose time is worth a restart":      {2 * time.Hour, deadline.Spot, []testutil.PodOption{worth("64")}, false},
 		"one whose work until then is not known": {2 * time.Hour, deadline.Spot, []testutil.PodOption{by(26 * time.Hour)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,10 +76,14 @@ func gpuPod(name string, options ...testutil.PodOption) *apiv1.Pod {
 // priced has offers of its own prices. On demand costs 3.
 type priced struct {
 	listener
-	offers []deadline.Priced
+	offers      []deadline.Priced
+	valueOfTime *float64
 }
 
-func (p *priced) Spot(*deadline.Offers) []deadline.Priced { return p.offers }
+func (p *priced) Spot(_ *deadline.Offers, valueOfTime *float64) []deadline.Priced {
+	p.valueOfTime = valueOfTime
+	return p.offers
+}
 
 func TestAMoveIsPlannedWithWholeInstancesOnWhichItPays(t *testing.T) {
 	offer := func(kind, zone string, share, cost float64) deadline.Priced {
@@ -104,6 +106,22 @@ func TestAMoveIsPlannedWithWholeInstancesOnWhichItPays(t *testing.T) {
 	job.Rest = []*apiv1.Pod{testutil.NewPod("rest", testutil.OnNode("n"), testutil.Annotated(api.AnnotationValueOfTime, "1024"))}
 	_, pays = moves.Plan(job)
 	assert.False(t, pays, "what time is worth, one of them says for all")
+	assert.Equal(t, ptr.To(1024.), market.valueOfTime)
+	job.Since, job.Rest = testutil.Epoch.Add(-30*time.Hour), nil
+	for i := range 3 {
+		job.Rest = append(job.Rest, testutil.NewPod(fmt.Sprint("rest-", i), testutil.OnNode(fmt.Sprint("n", i)), testutil.Annotated(api.AnnotationValueOfTime, "16")))
+	}
+	_, pays = moves.Plan(job)
+	assert.True(t, pays)
+	for i := range market.offers {
+		market.offers[i].Life = time.Hour
+	}
+	_, pays = moves.Plan(job)
+	assert.False(t, pays, "each loss costs the others time, too")
+	for i := range market.offers {
+		market.offers[i].Life = 0
+	}
+	job.Since, job.Rest = testutil.Epoch.Add(-3*time.Hour), nil
 	for i := range 63 {
 		job.Rest = append(job.Rest, testutil.NewPod(fmt.Sprint("rest-", i), testutil.OnNode(fmt.Sprint("n", i))))
 	}
