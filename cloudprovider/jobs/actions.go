@@ -160,7 +160,7 @@ func (r *Registry) Suspend(ctx context.Context, job Job, reason HoldReason) erro
 // quota for it. The error is a BusyError where its system has yet to suspend it, or where a job that ran is suspended, or held anew, by now.
 func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 	resume := action{
-		name: "resume", event: ReasonResumed, readsAgain: true,
+		name: "resume", event: ReasonResumed, readsAgain: true, isLong: true,
 		message: fmt.Sprintf("Resumed: there is capacity for %d workers", workers),
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
 			return r.kueue.undoSuspend(ctx, system, job, workers)
@@ -181,7 +181,7 @@ func (r *Registry) Resume(ctx context.Context, job Job, workers int) error {
 // BusyError where the job is being scaled, or has lost workers since that was decided.
 func (r *Registry) Grow(ctx context.Context, job Job, workers int) error {
 	grow := action{
-		name: "grow", event: ReasonGrown, readsAgain: true,
+		name: "grow", event: ReasonGrown, readsAgain: true, isLong: true,
 		message: fmt.Sprintf("Grows to %d workers", workers),
 		do: func(ctx context.Context, system System, job Job) (bool, error) {
 			if resizer, ok := system.(Resizer); ok {
@@ -312,11 +312,21 @@ type action struct {
 	isAlwaysRecorded bool
 	// readsAgain is true if the call depends on what the object says now.
 	readsAgain bool
-	do         func(context.Context, System, Job) (changed bool, err error)
+	// isLong is true if the call may take longCall times as long: it takes many requests, and if it fails on the way, the job stays suspended or small
+	// until it is tried again minutes later.
+	isLong bool
+	do     func(context.Context, System, Job) (changed bool, err error)
 }
 
+// longCall is how many times as long a call may take that isLong.
+const longCall = 4
+
 func (r *Registry) act(ctx context.Context, job Job, action action) error {
-	ctx, cancel := context.WithTimeout(ctx, r.config.Timeout)
+	timeout := r.config.Timeout
+	if action.isLong {
+		timeout *= longCall
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	job, changed, err := r.attempt(ctx, job, action)
 	jobActions.WithLabelValues(job.System, action.name, outcome(changed, err)).Inc()

@@ -115,6 +115,12 @@ func TestCallsAreBoundedInTime(t *testing.T) {
 		assert.Equal(t, 3*time.Second, time.Since(began))
 		assert.Equal(t, before+1, testutil.ToFloat64(jobs.JobActions.WithLabelValues("job", "suspend", "timeout")))
 		assert.Empty(t, f.Events())
+
+		f.Set(f.Resource("job"), "train", true, "spec", "suspend")
+		f.Set(f.Resource("job"), "train", map[string]any{api.LabelHeld: string(jobs.HeldSuspended)}, "metadata", "labels")
+		began = time.Now()
+		require.ErrorIs(t, f.Registry.Resume(context.Background(), f.Get("job", "train"), 4), context.DeadlineExceeded)
+		assert.Equal(t, 12*time.Second, time.Since(began), "it would be tried again only later")
 	})
 }
 
@@ -126,7 +132,10 @@ func (*slowSystem) Suspend(ctx context.Context, _ jobs.Job, _ jobs.HoldReason) (
 	return false, ctx.Err()
 }
 
-func (*slowSystem) Resume(context.Context, jobs.Job, int) (bool, error) { return false, nil }
+func (*slowSystem) Resume(ctx context.Context, _ jobs.Job, _ int) (bool, error) {
+	<-ctx.Done()
+	return false, ctx.Err()
+}
 
 func TestFailuresAreToldAndCounted(t *testing.T) {
 	f := newFixture(t, jobstest.IndexedJob)
