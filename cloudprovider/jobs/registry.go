@@ -34,7 +34,7 @@ type Config struct {
 	// Metadata watches the definitions of the systems' resources.
 	Metadata metadata.Interface
 	Recorder record.EventRecorder
-	// Timeout bounds each call, whatever it takes of requests, and a quarter of those that bring a job back; DefaultTimeout where zero.
+	// Timeout bounds each call with all of its requests; Resume and Grow may take longCall times as long. DefaultTimeout where zero.
 	Timeout time.Duration
 }
 

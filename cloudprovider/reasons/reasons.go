@@ -35,8 +35,8 @@ const (
 	SpotOnly Code = "spot-only"
 	// OnDemandOnly: the pod gets no spot instances.
 	OnDemandOnly Code = "on-demand-only"
-	// DeadlineClose: the deadline of the pod is too close for a spot instance, or spot would cost more until then, with what its time is said to be
-	// worth.
+	// DeadlineClose: the deadline of the pod is too close for a spot instance, or spot would cost more until then, counting what its time is said
+	// to be worth.
 	DeadlineClose Code = "deadline-close"
 	// Backoff: the last purchase failed, and Cluster Autoscaler waits before the next.
 	Backoff Code = "backoff"

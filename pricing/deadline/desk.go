@@ -2,6 +2,7 @@ package deadline
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -122,7 +123,11 @@ func (d *Desk) renew(ctx context.Context, p *plan) {
 	}
 	now, changes := d.config.Clock.Now(), d.config.Memory.Changes()
 	learnt := d.learn(p, now, changes)
+	valueOfTime := "not stated"
+	if stated := p.grid.stated(); stated != nil {
+		valueOfTime = strconv.FormatFloat(*stated, 'g', -1, 64)
+	}
 	klog.FromContext(ctx).V(1).Info("Learnt what a job with a deadline runs on", "work", time.Duration(p.grid.work)*p.grid.tick,
-		"slack", time.Duration(p.grid.slack)*p.grid.tick, "valueOfTime", p.grid.stated(), "offerings", learnt.spot, "learnt", learnt.planner != nil, "took", d.config.Clock.Since(now))
+		"slack", time.Duration(p.grid.slack)*p.grid.tick, "valueOfTime", valueOfTime, "offerings", learnt.spot, "learnt", learnt.planner != nil, "took", d.config.Clock.Since(now))
 	p.now.Store(d.look(learnt, now, changes))
 }

@@ -26,11 +26,11 @@ type grid struct {
 const (
 	// worthOnDemand is that an hour is worth the on-demand price.
 	worthOnDemand = -1
-	// mostValue bounds the value of time: the tables have no more than seven digits.
-	mostValue = 1024.
+	// mostWorth is how many times the on-demand price an hour is worth at most. In the seven digits of the tables prices would be lost beside more.
+	mostWorth = 64
 )
 
-// valueFor returns the value of time of the tables for a job that states that one, or none.
+// valueFor returns the valueOfTime of the grid for a job that states that one, or none.
 func valueFor(stated *float64) float64 {
 	switch {
 	case stated == nil:
@@ -38,7 +38,7 @@ func valueFor(stated *float64) float64 {
 	case *stated == 0:
 		return worthOnDemand
 	}
-	return min(*stated, mostValue)
+	return *stated
 }
 
 // stated is the reverse of valueFor.
@@ -54,10 +54,11 @@ func (g grid) stated() *float64 {
 
 // worth returns what a tick is worth to a pod that takes such a part of an on-demand instance of that price per hour.
 func (g grid) worth(share, price float64) float64 {
+	value := min(g.valueOfTime, mostWorth*price)
 	if g.valueOfTime == worthOnDemand {
-		return price * share * g.tick.Hours()
+		value = price
 	}
-	return g.valueOfTime * share * g.tick.Hours()
+	return value * share * g.tick.Hours()
 }
 
 // gridOf returns the grid for a job, and where on it the job stands. What does not fit is on the safe side: work is rounded up, slack down.

@@ -13,7 +13,7 @@ func TestTheValueOfTimeOfTables(t *testing.T) {
 	for _, c := range []struct {
 		stated *float64
 		want   float64
-	}{{nil, 0}, {ptr.To(.5), .5}, {ptr.To(pricing.MaxValueOfTime), mostValue}, {ptr.To(0.), worthOnDemand}} {
+	}{{nil, 0}, {ptr.To(.5), .5}, {ptr.To(0.), worthOnDemand}} {
 		assert.Equal(t, c.want, valueFor(c.stated), "%v", ptr.Deref(c.stated, -1))
 	}
 }
@@ -26,5 +26,6 @@ func TestWhatIsStatedIsTheValueOfATable(t *testing.T) {
 
 func TestATickOfAPodIsWorthItsPartOfAnInstance(t *testing.T) {
 	assert.InDelta(t, 8*.25/6, grid{tick: shortTick, valueOfTime: 8}.worth(.25, 12), 1e-9)
+	assert.InDelta(t, 64*12*.25/6, grid{tick: shortTick, valueOfTime: pricing.MaxValueOfTime}.worth(.25, 12), 1e-9, "no more counts")
 	assert.InDelta(t, 12*.25/6, grid{tick: shortTick, valueOfTime: worthOnDemand}.worth(.25, 12), 1e-9)
 }

@@ -73,19 +73,15 @@ func (p *plans) get(of key, offers *Offers, namespace string, now time.Time) *pl
 	return made
 }
 
-// idlest returns the plan that was asked for the longest ago, of all if that is idle, and else of the namespace that has the most; nil if that has no
-// more than the given one would have then. The lock is held.
+// idlest returns the plan that gives up its place for one of the namespace: the one that was asked for the longest ago, of all if it is idle, and
+// else of the namespace with the most; nil if that has no more than the given one would have then. The lock is held.
 func (p *plans) idlest(namespace string, now time.Time) *plan {
+	if idlest := p.askedFirst(""); now.Sub(idlest.asked) >= idleAfter {
+		return idlest
+	}
 	counts, most := map[string]int{}, namespace
-	var idlest *plan
 	for _, each := range p.all {
 		counts[each.namespace]++
-		if idlest == nil || each.asked.Before(idlest.asked) {
-			idlest = each
-		}
-	}
-	if now.Sub(idlest.asked) >= idleAfter {
-		return idlest
 	}
 	for other, count := range counts {
 		if count > counts[most] {
@@ -95,13 +91,18 @@ func (p *plans) idlest(namespace string, now time.Time) *plan {
 	if counts[most] <= counts[namespace]+1 {
 		return nil
 	}
-	idlest = nil
+	return p.askedFirst(most)
+}
+
+// askedFirst returns the plan that was asked for the longest ago, of those of the namespace, or of all if that is empty. The lock is held.
+func (p *plans) askedFirst(namespace string) (first *plan) {
 	for _, each := range p.all {
-		if each.namespace == most && (idlest == nil || each.asked.Before(idlest.asked)) {
-			idlest = each
+		isOne := namespace == "" || each.namespace == namespace
+		if isOne && (first == nil || each.asked.Before(first.asked)) {
+			first = each
 		}
 	}
-	return idlest
+	return first
 }
 
 // keeps returns whether the plan is kept.

@@ -4,8 +4,8 @@ import "math"
 
 // chain is a market that moves between classes, tick by tick.
 type chain struct {
-	// up says in which classes there are offers, price what the best of them costs per tick, with the value of the time, and loss how probable it is that an
-	// instance is lost in a tick.
+	// up says in which classes there are offers, price what the best of them costs per tick, with the value of the time, and loss how probable it is
+	// that an instance is lost in a tick.
 	up          []bool
 	price, loss []float64
 	// next is how probable each class is in the next tick; kept is the same if an instance is kept, and lost if it is lost.

@@ -7,7 +7,7 @@
 // They are computed once a day, by all of the past and again by its last ten days, backwards over the work that is left and the slack,
 // which is by how much longer the time is that is left.
 //
-// A job with much slack buys nothing in an outage. It may also wait until an offering that has just come back has lasted, where that costs less.
+// A job with much slack buys nothing in an outage, unless its time is worth more than spot saves. It may also wait until an offering that has just come back has lasted, where that costs less.
 //
 // The policy follows Wu et al., "Can't Be Late: Optimizing Spot Instance Savings under Deadlines" (NSDI 2024), in never letting the time
 // run out in which on-demand finishes for sure.

@@ -111,7 +111,7 @@ func (p *Planner) Choose(s State, now Situation) Place {
 }
 
 // sitsOut returns whether the job waits for the end of an outage whatever that costs: it has nothing and much slack, some spot saves more in a tick
-// than a tick is worth, and no more has been waited for it than it can save.
+// than a tick is worth, and the time that the outage has taken is not worth more than spot can save.
 func (p *Planner) sitsOut(s State, now Situation) bool {
 	if s.On != Nothing || !p.view.terms.isLoose(s.Slack) {
 		return false

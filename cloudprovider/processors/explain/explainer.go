@@ -208,7 +208,7 @@ func (e *Explainer) rules(pod *apiv1.Pod, group cloudprovider.NodeGroup) []*reas
 				"the pod is to have on-demand instances only (%s), or the on-demand floor of its job is not reached (%s)", api.AnnotationCapacity, api.AnnotationOnDemandFloor))
 		case !onDemand:
 			rules = append(rules, reasons.New(reasons.DeadlineClose, deadlineStep(pod),
-				"the deadline of the pod is too close for a spot instance, or spot would cost more until then, with what its time is worth"))
+				"the deadline of the pod is too close for a spot instance, or spot would cost more until then, counting what its time is worth"))
 		case wait == spotfirst.Never:
 			rules = append(rules, reasons.New(reasons.SpotOnly, "Change "+api.AnnotationOnDemandAfter+" or "+api.AnnotationCapacity+" of the pod.",
 				"the pod is never to have on-demand instances (%s or %s)", api.AnnotationOnDemandAfter, api.AnnotationCapacity))

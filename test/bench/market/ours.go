@@ -70,8 +70,8 @@ func (o *ours) outage(now int) int {
 // on-demand once it is behind a straight line, and back when it is well ahead, as with uniformProgress; others wait, as with greedy.
 func (o *ours) untaught(p progress, now int) int {
 	const (
-		// tight is below which multiple of the work the slack times the number of zones is tight: the more zones there are, the shorter outages
-		// are. On days 6 to 20 of the recording uniformProgress is cheaper below in most sets of zones, and greedy above.
+		// A deadline is tight if the slack times the number of zones is less than this part of the work: with more zones outages are shorter.
+		// On days 6 to 20 of the recording uniformProgress costs less there in most sets of zones, and elsewhere greedy does.
 		tight = .95
 		ahead = 2 // restarts
 	)
