@@ -31,6 +31,8 @@ const (
 	GPUPodsOnly Code = "gpu-pods-only"
 	// WaitsForSpot: the pod waits for spot instances before on-demand ones are bought for it.
 	WaitsForSpot Code = "waits-for-spot"
+	// WaitsToLast: spot instances have just come back, and the job of the pod has time to wait until they have lasted.
+	WaitsToLast Code = "waits-for-spot-to-last"
 	// SpotOnly: the pod never gets on-demand instances.
 	SpotOnly Code = "spot-only"
 	// OnDemandOnly: the pod gets no spot instances.
@@ -117,7 +119,7 @@ func (r *Reason) Reasons() []string { return []string{r.Message} }
 // effort orders the codes by what it takes to mend them: to wait, to change a tag, to change the pod. Codes that are not listed come
 // after tags and before what nobody can mend.
 var effort = map[Code]int{
-	Settling: 1, HasPlace: 1, Bought: 1, NotJudged: 1, WaitsForSpot: 2, NoStock: 2, Backoff: 2, NoPrice: 3,
+	Settling: 1, HasPlace: 1, Bought: 1, NotJudged: 1, WaitsForSpot: 2, WaitsToLast: 2, NoStock: 2, Backoff: 2, NoPrice: 3,
 	PriceCap: 4, SpendCap: 5, PoolMaximum: 5, GroupMaximum: 5, GPUPodsOnly: 5, SpotOnly: 6, OnDemandOnly: 6, ClusterLimit: 6, OutOfOrder: 7, GangIncomplete: 7,
 	NotAtOnce: 8, GangDoesNotFit: 8, DeadlineClose: 8, MaximumWaitOver: 8, DoesNotFit: 20, ResourceClaims: 20, Retired: 30,
 }

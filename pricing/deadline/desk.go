@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/finish"
 	"gpu-spot-autoscaler/pricing/market"
 )
 
@@ -32,6 +33,8 @@ const (
 	// Any is the same where an attempt at spot may cost less all the same: there are offerings of which nothing is known, or none of those that
 	// are known is up. Both may be bought.
 	Any
+	// Wait is that it costs less to wait until spot that has just come back has lasted. Nothing is to be bought.
+	Wait
 )
 
 // Config is what a Desk needs. All of it is required.
@@ -77,15 +80,47 @@ type Job struct {
 	// ValueOfTime is what it is worth per instance-hour that the job is over sooner, as pricing.ValueOfTime returns it: 0 stands for the on-demand
 	// price, and nil for nothing, since there is a deadline.
 	ValueOfTime *float64
+	// Idle is whether no other pods of the job have an instance, which would be paid for while these wait. Without it, Wait is no choice.
+	Idle bool
 }
 
 // Choose returns what may be bought now for a job that may run on the offers.
 func (d *Desk) Choose(offers *Offers, job Job) Choice {
-	if !offers.isChoice || job.Work <= 0 || job.Slack <= 0 {
+	now := d.config.Clock.Now()
+	known, state := d.consult(offers, job, now)
+	if known == nil {
 		return Undecided
 	}
+	return d.choose(known, state, job.Idle, now)
+}
+
+// Better returns the spot offerings on which it costs less to finish than on-demand, for a job that runs there, and false if too little is known to
+// decide.
+func (d *Desk) Better(offers *Offers, job Job) (better []pricing.Offering, decided bool) {
+	now := d.config.Clock.Now()
+	known, state := d.consult(offers, job, now)
+	if known == nil {
+		return nil, false
+	}
+	present := d.config.Memory.Present(known.spot, now)
+	situation, isKnown := d.situation(known, present, now)
+	if !isKnown {
+		return nil, false
+	}
+	state.On = finish.OnDemand
+	for _, place := range known.planner.Better(state, situation) {
+		better = append(better, known.spot[place])
+	}
+	return better, true
+}
+
+// consult returns what the plan for the job knows, and where the job stands on its tables; nil if too little is known.
+func (d *Desk) consult(offers *Offers, job Job, now time.Time) (*outlook, finish.State) {
+	if !offers.isChoice || job.Work <= 0 || job.Slack <= 0 {
+		return nil, finish.State{}
+	}
 	g, state := gridOf(job, d.config.Terms.Restart)
-	now, changes := d.config.Clock.Now(), d.config.Memory.Changes()
+	changes := d.config.Memory.Changes()
 	p := d.plans.get(key{g, offers.key}, offers, job.Namespace, now)
 	d.enqueue(p, now, changes)
 	if p.now.Load() == nil {
@@ -94,14 +129,14 @@ func (d *Desk) Choose(offers *Offers, job Job) Choice {
 	}
 	known := p.now.Load()
 	if known == nil || known.planner == nil {
-		return Undecided
+		return nil, state
 	}
 	if known.isOld(now, changes) {
 		before := known
 		known = d.look(before, now, changes)
 		p.now.CompareAndSwap(before, known) // unless the plan has learnt anew meanwhile
 	}
-	return d.choose(known, state, now)
+	return known, state
 }
 
 // enqueue has the plan learn anew if what it knows is outdated.

@@ -122,6 +122,60 @@ func TestWhatIsBackIsKnownToWhoeverAsksFirst(t *testing.T) {
 	assert.Zero(t, f.work(t), "nothing is learnt for that")
 }
 
+// Most of the time that spot comes back it is lost within half an hour. It has just come back.
+func TestAnIdleJobWithMuchTimeWaitsForSpotToLast(t *testing.T) {
+	f := newFixture(0)
+	up := func(ago int) bool { return (ago+2)%8 < 3 || (ago+2)%144 >= 72 } // in looks
+	const looks = 14 * 24 * 6
+	for ago := looks; ago >= 1; ago-- {
+		f.see(-time.Duration(ago)*10*time.Minute, up(ago-1))
+	}
+	ask := func(idle bool, slack time.Duration) Choice {
+		job := Job{Work: 24 * time.Hour, Slack: slack, Idle: idle}
+		f.Choose(f.offers, job)
+		f.work(t)
+		return f.Choose(f.offers, job)
+	}
+	assert.Equal(t, Wait, ask(true, 15*time.Hour))
+	assert.Equal(t, Spot, ask(false, 15*time.Hour), "others of its pods run")
+	assert.Equal(t, Spot, ask(true, 2*time.Hour), "there is less time")
+	other := pricing.Offering{InstanceType: "a10", Zone: "b", Spot: true}
+	f.prices[other] = 2
+	f.offers = NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: other, Share: 1}, {Offering: onDemand, Share: 1}})
+	assert.Equal(t, Spot, ask(true, 15*time.Hour), "another may be better, of which nothing is known")
+}
+
+func TestAJobOnDemandIsToldOnWhichSpotItCostsLess(t *testing.T) {
+	f := newFixture(5)
+	job := Job{Work: 24 * time.Hour, Slack: 6 * time.Hour}
+	_, decided := f.Better(f.offers, job)
+	assert.False(t, decided, "the tables are not there yet")
+	better := func(job Job) []pricing.Offering {
+		f.Better(f.offers, job)
+		f.work(t)
+		offerings, decided := f.Better(f.offers, job)
+		assert.True(t, decided)
+		return offerings
+	}
+	assert.Equal(t, []pricing.Offering{spot}, better(job))
+	assert.Empty(t, better(Job{Work: 24 * time.Hour, Slack: 10 * time.Minute}), "there is no time for another restart")
+	f.prices[spot] = 2.5
+	assert.Equal(t, []pricing.Offering{spot}, better(job))
+	assert.Empty(t, better(Job{Work: 20 * time.Minute, Slack: 6 * time.Hour}), "a restart costs more than it saves until the job is over")
+	f.prices[spot] = 3.2
+	assert.Empty(t, better(job))
+	f.prices[spot] = 1
+	f.clock.Step(time.Minute)
+	f.see(time.Minute, false)
+	assert.Empty(t, better(job), "there is none")
+	f.clock.Step(7 * time.Hour)
+	_, decided = f.Better(f.offers, job)
+	assert.False(t, decided, "nobody has looked for hours")
+	delete(f.prices, spot)
+	_, decided = f.Better(f.offers, job)
+	assert.False(t, decided)
+}
+
 func TestAJobWhoseSlackGetsLessIsDecidedByTheTableThatItHad(t *testing.T) {
 	f := newFixture(5)
 	f.Choose(f.offers, Job{Work: 24 * time.Hour, Slack: 12 * time.Hour})

@@ -6,6 +6,7 @@ import (
 
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/finish"
+	"gpu-spot-autoscaler/pricing/market"
 )
 
 // outlook is what a plan knows at a time. It does not change.
@@ -74,22 +75,18 @@ func (d *Desk) look(o *outlook, now time.Time, changes int) *outlook {
 	return &next
 }
 
-// choose returns what may be bought for a job of that state.
-func (d *Desk) choose(o *outlook, state finish.State, now time.Time) Choice {
+// choose returns what may be bought for a job of that state. An idle one may wait for spot to last, unless there are offerings of which nothing was
+// seen: one of those may be better.
+func (d *Desk) choose(o *outlook, state finish.State, idle bool, now time.Time) Choice {
 	present := d.config.Memory.Present(o.spot, now)
-	if present.Stale {
+	situation, known := d.situation(o, present, now)
+	if !known {
 		return Undecided
 	}
-	situation := finish.Situation{Now: now, Gone: map[finish.Place]bool{}, Outage: present.Outage, Prices: make([]float64, len(o.spot))}
-	for i, offering := range o.spot {
-		situation.Gone[finish.Place(i)] = present.Gone[i] || !present.Up[i]
-		price, known := d.config.Price(offering)
-		if !known {
-			return Undecided
-		}
-		situation.Prices[i] = price * o.units[i]
-	}
+	situation.Patient = idle && !o.hasOthers
 	switch place := o.planner.Choose(state, situation); {
+	case place == finish.Nothing && situation.Patient && present.AnyUp():
+		return Wait
 	case place != finish.OnDemand:
 		return Spot
 	case present.AnyUp() && !o.hasOthers:
@@ -97,4 +94,18 @@ func (d *Desk) choose(o *outlook, state finish.State, now time.Time) Choice {
 	default:
 		return Any
 	}
+}
+
+// situation returns the present as a planner sees it, and false if it is not known.
+func (d *Desk) situation(o *outlook, present market.Present, now time.Time) (s finish.Situation, known bool) {
+	s = finish.Situation{Now: now, Gone: map[finish.Place]bool{}, Outage: present.Outage, Prices: make([]float64, len(o.spot))}
+	for i, offering := range o.spot {
+		s.Gone[finish.Place(i)] = present.Gone[i] || !present.Up[i]
+		price, known := d.config.Price(offering)
+		if !known {
+			return s, false
+		}
+		s.Prices[i] = price * o.units[i]
+	}
+	return s, !present.Stale
 }

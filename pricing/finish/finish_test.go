@@ -126,9 +126,9 @@ func TestAJobWithTimeWaitsUntilAnOfferingThatHasJustComeBackHasLasted(t *testing
 func TestNobodyWaitsForAnOfferingThatHasBeenUpForLong(t *testing.T) {
 	free := func(float64, float64) float64 { return 0 }
 	young := offer{price: 1, lives: []float64{2, 500}, age: 20}
-	assert.Less(t, terms.mature([]offer{young}, 100, 60, free), 100.)
-	young.age++ // in a restart it will be older than six of them
-	assert.True(t, math.IsInf(terms.mature([]offer{young}, 100, 60, free), 1))
+	assert.Less(t, terms.mature([]offer{young}, 24, 100, 60, free), 100.)
+	young.age++ // in a restart it will be older
+	assert.True(t, math.IsInf(terms.mature([]offer{young}, 24, 100, 60, free), 1))
 }
 
 func TestOnDemandIsLeftForSpotThatIsWorseThanInTheMean(t *testing.T) {

@@ -133,7 +133,10 @@ func (m *model) sceneAt(now Situation) (s scene) {
 }
 
 func (m *model) offerAt(place Place, price float64, at time.Time) offer {
-	o := offer{place: place, price: m.terms.withTime(price), age: m.ticks(m.history.Age(int(place), at))}
+	o := offer{place: place, price: m.terms.withTime(price), age: math.Inf(1)}
+	if ago, known := m.history.SinceDown(int(place), at); known {
+		o.age = m.ticks(ago)
+	}
 	for _, life := range m.hazard.Lives(m.history, int(place), at, lifeCount) {
 		o.lives = append(o.lives, max(1, math.Round(m.ticks(life))))
 	}

@@ -22,8 +22,9 @@ const (
 	// looseSlack is the part of Terms.Work that is much slack. A job that has it buys nothing in an outage, whatever the tables say: how long an
 	// outage lasts is hard to tell, and in the recorded market it cost more to go on-demand too early than to wait for too long.
 	looseSlack = .2
-	// matureAge is the age, in restarts, at which an offering is bought at the latest by a job that waits for it to get older.
-	matureAge = 6
+	// matureAge is the age at which an offering is bought at the latest by a job that waits for it to get older. In the recorded market most
+	// offerings that come back are lost within the hour.
+	matureAge = 80 * time.Minute
 )
 
 // Planner decides for jobs of the same terms by what was seen until it was made. It is safe for concurrent use while nothing is added to
@@ -73,8 +74,8 @@ type Situation struct {
 	Outage time.Duration
 	// Prices are what the offerings cost now, per tick, if that is known better than from the history.
 	Prices []float64
-	// Patient is whether a job with much slack may be left with nothing although there is spot, until that has been up for longer. The benchmark
-	// says so. Package deadline does not: other pods of the job may run already, and it does not know well since when spot has been up.
+	// Patient is whether a job with much slack may be left with nothing although there is spot, until that has been up for longer. It must not if
+	// others of its pods have an instance, which would be paid for meanwhile.
 	Patient bool
 }
 
@@ -94,10 +95,7 @@ func (p *Planner) Choose(s State, now Situation) Place {
 	if p.sitsOut(s, now) {
 		return Nothing
 	}
-	costs := map[Place]float64{}
-	for _, m := range p.models {
-		m.addCosts(costs, s, now)
-	}
+	costs := p.costs(s, now)
 	best := OnDemand
 	for place := range p.view.history.Len() {
 		if cost, ok := costs[Place(place)]; ok && cost < costs[best] {
@@ -108,6 +106,29 @@ func (p *Planner) Choose(s State, now Situation) Place {
 		best = Nothing
 	}
 	return best
+}
+
+// Better returns the offerings on which it costs less to finish than on-demand, for a job that runs there.
+func (p *Planner) Better(s State, now Situation) (better []Place) {
+	if s.slackBeforeRestart() < p.view.terms.Restart {
+		return nil
+	}
+	costs := p.costs(s, now)
+	for place := range p.view.history.Len() {
+		if cost, ok := costs[Place(place)]; ok && cost < costs[OnDemand] {
+			better = append(better, Place(place))
+		}
+	}
+	return better
+}
+
+// costs returns what it costs to finish on each place, times the weights of all tables.
+func (p *Planner) costs(s State, now Situation) map[Place]float64 {
+	costs := map[Place]float64{}
+	for _, m := range p.models {
+		m.addCosts(costs, s, now)
+	}
+	return costs
 }
 
 // sitsOut returns whether the job waits for the end of an outage whatever that costs: it has nothing and much slack, some spot saves more in a tick
@@ -215,11 +236,15 @@ func (m *model) wait(here scene, s State, class []int) float64 {
 // mature returns what it costs to finish if nothing runs until one of the offers has been up for longer.
 func (m *model) mature(here scene, s State, class []int) float64 {
 	work, slack := float64(s.Work), float64(s.Slack)
-	sum := sceneWeight * m.terms.mature(here.offers, work, slack, m.scenes.afterLoss)
+	sum := sceneWeight * m.maturing(here.offers, work, slack, m.scenes.afterLoss)
 	for i, c := range m.chains {
-		sum += m.terms.mature(here.offers, work, slack, c.afterLoss(class[i]))
+		sum += m.maturing(here.offers, work, slack, c.afterLoss(class[i]))
 	}
 	return sum
+}
+
+func (v *view) maturing(offers []offer, work, slack float64, afterLoss func(work, slack float64) float64) float64 {
+	return v.terms.mature(offers, v.ticks(matureAge), work, slack, afterLoss)
 }
 
 // withOwn adds the offering that the job is on, if that was seen to be down: the job would have lost it, so it was seen wrong, or is back.

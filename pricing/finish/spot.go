@@ -41,14 +41,14 @@ func (t Terms) afterSeason(offers []offer, warmUp, work, slack float64, afterLos
 	return least
 }
 
-// mature returns what it costs to finish if nothing runs until one of the young offers has been up for longer; infinity if none is young. In the
-// recorded market most offerings that come back are lost within the hour.
-func (t Terms) mature(offers []offer, work, slack float64, afterLoss func(work, slack float64) float64) float64 {
+// mature returns what it costs to finish if nothing runs until one of the offers has been up for longer, which then is of that age at most; infinity
+// if there is none.
+func (t Terms) mature(offers []offer, oldest, work, slack float64, afterLoss func(work, slack float64) float64) float64 {
 	least := math.Inf(1)
 	for _, o := range offers {
 		for _, restarts := range seasons {
 			ticks := restarts * float64(t.Restart)
-			if o.age+ticks <= float64(matureAge*t.Restart) && t.allowsSpot(slack-ticks) {
+			if o.age+ticks <= oldest && t.allowsSpot(slack-ticks) {
 				least = min(least, t.ValueOfTime*ticks+t.season(o, ticks, work, slack-ticks, afterLoss))
 			}
 		}

@@ -34,8 +34,7 @@ const (
 type State struct {
 	// Work is the useful work that is left, at least 1. Slack is by how much longer the time is that is left.
 	Work, Slack int
-	// On is what the job runs on. Package deadline says Nothing: it asks for pods that are pending, and moves no running job. The benchmark says
-	// what the job has.
+	// On is what the job runs on.
 	On Place
 	// WarmUp is how long the instance will take before it does useful work, Age for how long the job has had it.
 	WarmUp, Age int
@@ -58,7 +57,7 @@ type offer struct {
 	place Place
 	// price is with the value of the time.
 	price float64
-	// age is for how long the offering has been up.
+	// age is for how long the offering has been up at most, infinity if that is not known.
 	age float64
 	// lives are equally probable times, ascending, for which an instance is kept. So much of them has passed, and so much is protected.
 	lives             []float64

@@ -71,9 +71,9 @@ func TestWhoeverWaitsPaysForTheTime(t *testing.T) {
 		free := func(float64, float64) float64 { return 0 }
 		young := []offer{{price: 1, lives: []float64{500, 500}, age: 20}} // a restart later it is too old
 		terms.ValueOfTime = 0
-		before := terms.mature(young, 100, 60, free)
+		before := terms.mature(young, 24, 100, 60, free)
 		terms.ValueOfTime = .5
-		assert.InDelta(t, .5*float64(terms.Restart), terms.mature(young, 100, 60, free)-before, 1e-9)
+		assert.InDelta(t, .5*float64(terms.Restart), terms.mature(young, 24, 100, 60, free)-before, 1e-9)
 	})
 }
 

@@ -133,14 +133,19 @@ func (h *History) At(offering int, at time.Time) (up bool, price float64) {
 	return s.up[last] || s.isStale(last, at), s.price[last]
 }
 
-// Age returns for how long the offering had been up, or down, at the time, as far as was seen: at least for so long. It is 0 if nothing was.
-func (h *History) Age(offering int, at time.Time) time.Duration {
+// SinceDown returns how long ago the offering, which was up at the time, had been seen to be down: it had not been up for as long. It returns false
+// if the offering was not up, or had never been seen to be down.
+func (h *History) SinceDown(offering int, at time.Time) (ago time.Duration, known bool) {
 	s := &h.offerings[offering]
 	last := s.last(at.Unix())
-	if last < 0 {
-		return 0
+	if last < 0 || !s.up[last] {
+		return 0, false
 	}
-	return time.Duration(at.Unix()-s.since[last]) * time.Second
+	first := sort.Search(last, func(i int) bool { return s.at[i] >= s.since[last] })
+	if first == 0 {
+		return 0, false
+	}
+	return time.Duration(at.Unix()-s.at[first-1]) * time.Second, true
 }
 
 func (s *series) isStale(last int, at time.Time) bool { return isStale(s.at[last], at.Unix()) }

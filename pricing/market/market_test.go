@@ -188,12 +188,22 @@ func TestWhatWasSeenWrongNowAndThenIsSeenThrough(t *testing.T) {
 	assert.Less(t, float64(wrong)/3000, .06, "a change is believed one or two looks late")
 }
 
-func TestTheAgeOfAnOfferingIsSinceItWentUpOrDown(t *testing.T) {
+func TestAnOfferingIsAsYoungAsTheTimeSinceItWasSeenDown(t *testing.T) {
 	h, at := NewHistory([]string{"a"}), time.Unix(1_800_000_000, 0)
-	assert.Zero(t, h.Age(0, at), "nothing was seen")
-	for i, up := range []bool{true, false, true, true} {
+	for i, up := range []bool{true, true, false, true, true} {
 		h.Observe(0, at.Add(time.Duration(i)*time.Hour), up, 1)
 	}
-	assert.Equal(t, 2*time.Hour, h.Age(0, at.Add(4*time.Hour)))
-	assert.Equal(t, time.Minute, h.Age(0, at.Add(time.Hour+time.Minute)))
+	for after, want := range map[time.Duration]time.Duration{
+		-time.Hour:                   -1, // nothing was seen
+		time.Hour + 30*time.Minute:   -1, // it was never seen down
+		2*time.Hour + 30*time.Minute: -1, // it is down
+		3 * time.Hour:                time.Hour,
+		5*time.Hour + time.Minute:    3*time.Hour + time.Minute,
+	} {
+		ago, known := h.SinceDown(0, at.Add(after))
+		if !known {
+			ago = -1
+		}
+		assert.Equal(t, want, ago, "after %v", after)
+	}
 }

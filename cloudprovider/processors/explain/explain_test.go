@@ -18,6 +18,7 @@ import (
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
 	"k8s.io/autoscaler/cluster-autoscaler/core/scaleup/orchestrator"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/nodegroupset"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
 	"k8s.io/autoscaler/cluster-autoscaler/processors/status"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/clustersnapshot/testsnapshot"
 	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
@@ -32,6 +33,8 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 	"gpu-spot-autoscaler/cloudprovider/processors/spotfirst"
 	"gpu-spot-autoscaler/cloudprovider/reasons"
+	"gpu-spot-autoscaler/pricing"
+	"gpu-spot-autoscaler/pricing/deadline"
 )
 
 // offering is a node group with one kind of node.
@@ -76,6 +79,8 @@ type world struct {
 	skipped    *reasons.Skipped
 	judgements *Judgements
 	problems   []*reasons.Reason
+	deadlines  *spotfirst.Deadlines
+	idle       *spotfirst.Idle
 }
 
 func (w *world) explain(t *testing.T, pod *apiv1.Pod) *Explanation {
@@ -86,7 +91,7 @@ func (w *world) explain(t *testing.T, pod *apiv1.Pod) *Explanation {
 	require.NoError(t, err)
 	none := func() cache.Indexer { return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}) }
 	found, err := New(Config{
-		Provider: w.of, Policy: spotfirst.NewPolicy(spotfirst.Config{Offerings: w.of, Clock: clock.RealClock{}}), Skipped: w.skipped, Judgements: w.judgements,
+		Provider: w.of, Policy: spotfirst.NewPolicy(spotfirst.Config{Offerings: w.of, Clock: clock.RealClock{}, Deadlines: w.deadlines, Idle: w.idle}), Skipped: w.skipped, Judgements: w.judgements,
 		Problems: func() []*reasons.Reason { return w.problems }, Currency: func() string { return "CNY" },
 		Pods: corelisters.NewPodLister(pods), Nodes: corelisters.NewNodeLister(none()), DaemonSets: appslisters.NewDaemonSetLister(none()),
 		Handle: handle, Parallelism: 1, LeastPriority: -10, Clock: clock.RealClock{},
@@ -182,6 +187,40 @@ func TestAPodIsToldTheReasonForWhichItWaits(t *testing.T) {
 			assert.NotContains(t, text.String(), "max node group size", "a price is no size")
 		})
 	}
+}
+
+// patient has a job wait for spot to last if nothing of it runs.
+type patient struct{}
+
+func (patient) Choose(_ *deadline.Offers, job deadline.Job) deadline.Choice {
+	if job.Idle {
+		return deadline.Wait
+	}
+	return deadline.Spot
+}
+func (patient) Better(*deadline.Offers, deadline.Job) ([]pricing.Offering, bool) { return nil, false }
+func (patient) Spot(*deadline.Offers, *float64) []deadline.Priced               { return nil }
+func (patient) Price(pricing.Offering) (float64, bool)                          { return 0, false }
+
+type noSellers struct{}
+
+func (noSellers) NodeGroups() []cloudprovider.NodeGroup { return nil }
+func (noSellers) Sold(string) (pricing.Offering, float64, time.Duration, *apiv1.Node) {
+	return pricing.Offering{}, 0, 0, nil
+}
+
+func TestAPodIsToldThatItWaitsForSpotToLast(t *testing.T) {
+	pod := testutil.NewPod("p", testutil.Requesting(api.ResourceGPU, "1"),
+		testutil.Annotated(api.AnnotationDeadline, time.Now().Add(48*time.Hour).Format(time.RFC3339)), testutil.Annotated(api.AnnotationWork, "24h"))
+	w := newWorld(&offering{id: "spot", gpus: "1"})
+	w.deadlines, w.idle = spotfirst.NewDeadlines(noSellers{}, patient{}, clock.RealClock{}), spotfirst.NewIdle(func(*apiv1.Pod) string { return "" })
+	ctx, _, _ := testutil.NewContext(nil, nil)
+	_, err := w.idle.After(pods.NewCombinedPodListProcessor(nil)).Process(ctx, []*apiv1.Pod{pod})
+	require.NoError(t, err)
+	x := w.explain(t, pod)
+	assert.Contains(t, codesOf(x), reasons.WaitsToLast)
+	assert.Contains(t, x.Summary, "spot has just come back, and the job has time to wait until it has lasted")
+	assert.Contains(t, x.Step, api.AnnotationValueOfTime)
 }
 
 func TestWhatAnOldLoopFoundDoesNotCount(t *testing.T) {

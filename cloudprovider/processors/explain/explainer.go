@@ -206,6 +206,9 @@ func (e *Explainer) rules(pod *apiv1.Pod, group cloudprovider.NodeGroup) []*reas
 		case !onDemand && e.config.Policy.OnDemandOnly(pod):
 			rules = append(rules, reasons.New(reasons.OnDemandOnly, "Change "+api.AnnotationCapacity+" or "+api.AnnotationOnDemandFloor+" of the pod.",
 				"the pod is to have on-demand instances only (%s), or the on-demand floor of its job is not reached (%s)", api.AnnotationCapacity, api.AnnotationOnDemandFloor))
+		case !onDemand && wait != spotfirst.Never:
+			rules = append(rules, reasons.New(reasons.WaitsToLast, "Wait, or say in "+api.AnnotationValueOfTime+" of the pods what an hour is worth.",
+				"spot has just come back, and the job has time to wait until it has lasted"))
 		case !onDemand:
 			rules = append(rules, reasons.New(reasons.DeadlineClose, deadlineStep(pod),
 				"the deadline of the pod is too close for a spot instance, or spot would cost more until then, counting what its time is worth"))

@@ -30,6 +30,7 @@ type Sellers interface {
 // Chooser decides what is bought for a job that may run on the offers. *deadline.Desk implements it.
 type Chooser interface {
 	Choose(offers *deadline.Offers, job deadline.Job) deadline.Choice
+	Better(offers *deadline.Offers, job deadline.Job) (better []pricing.Offering, decided bool)
 	Spot(offers *deadline.Offers, valueOfTime *float64) []deadline.Priced
 	Price(o pricing.Offering) (float64, bool)
 }
@@ -57,7 +58,8 @@ type Deadlines struct {
 
 type podKey struct {
 	types.NamespacedName
-	uid types.UID
+	uid  types.UID
+	idle bool
 }
 
 // NewDeadlines returns Deadlines that ask the chooser.
@@ -65,8 +67,8 @@ func NewDeadlines(sellers Sellers, chooser Chooser, clock clock.PassiveClock) *D
 	return &Deadlines{sellers: sellers, chooser: chooser, clock: clock}
 }
 
-// choose returns what may be bought for the pod. It may be called for nil.
-func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration) deadline.Choice {
+// choose returns what may be bought for the pod, whose job is idle or not. It may be called for nil.
+func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration, idle bool) deadline.Choice {
 	if d == nil {
 		return deadline.Undecided
 	}
@@ -75,10 +77,12 @@ func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration) deadline.C
 	if now := d.clock.Now(); !now.Before(d.choicesUntil) {
 		d.choicesUntil, d.choices = now.Add(choiceFor), map[podKey]deadline.Choice{}
 	}
-	key := podKey{types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID}
+	key := podKey{types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID, idle}
 	choice, known := d.choices[key]
 	if !known {
-		choice = d.chooser.Choose(d.offersFor(pod), deadline.Job{Namespace: pod.Namespace, Work: work, Slack: slack, ValueOfTime: pricing.ValueOfTime(pod)})
+		choice = d.chooser.Choose(d.offersFor(pod), deadline.Job{
+			Namespace: pod.Namespace, Work: work, Slack: slack, ValueOfTime: pricing.ValueOfTime(pod), Idle: idle,
+		})
 		d.choices[key] = choice
 	}
 	return choice

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	testprovider "k8s.io/autoscaler/cluster-autoscaler/cloudprovider/test"
 	"k8s.io/utils/clock"
@@ -177,6 +179,41 @@ func TestWhoeverWaitsForSpotIsOnDemandInTime(t *testing.T) {
 	}
 }
 
+func TestAnIdleJobWaitsForSpotToLast(t *testing.T) {
+	fake := clocktesting.NewFakePassiveClock(testutil.Epoch)
+	shop := newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand})
+	idle := NewIdle(func(*apiv1.Pod) string { return "" })
+	policy := NewPolicy(Config{Offerings: shop, Restart: restart, Clock: fake, Deadlines: NewDeadlines(shop, patient{}, fake), Idle: idle, HasRun: func(*apiv1.Pod) bool { return true }})
+	pod := testutil.NewPod("p", until("30h", "24h")...)
+	of := func(pods ...*apiv1.Pod) {
+		uids := sets.New[types.UID]()
+		for _, pod := range pods {
+			uids.Insert(pod.UID)
+		}
+		idle.pods.Store(&uids)
+	}
+	assert.Zero(t, policy.Wait("spot", pod), "no loop has looked yet whether others of the job run")
+	of(pod)
+	assert.Equal(t, untilLasting, policy.Wait("spot", pod))
+	assert.Equal(t, 6*time.Hour-2*restart, policy.Wait("od", pod), "and for on-demand as long as in an outage")
+	assert.False(t, policy.Allows("spot", []*apiv1.Pod{pod}))
+	assert.Zero(t, policy.Wait("od", testutil.NewPod("p", append(until("30h", "24h"), wishing("0s"))...)))
+	other := testutil.NewPod("q", until("30h", "24h")...)
+	assert.True(t, policy.Allows("spot", []*apiv1.Pod{pod, other}), "another of its gang does not wait")
+	of()
+	assert.Zero(t, policy.Wait("spot", pod))
+}
+
+// patient waits for spot to last if the job is idle.
+type patient struct{ *listener }
+
+func (patient) Choose(_ *deadline.Offers, job deadline.Job) deadline.Choice {
+	if job.Idle {
+		return deadline.Wait
+	}
+	return deadline.Spot
+}
+
 func TestOnlyOfferingsThatFitThePodCount(t *testing.T) {
 	shop := newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand, "other": otherSpot})
 	shop.nodes["other"].Labels = map[string]string{"zone": "b"}
@@ -197,10 +234,10 @@ func TestOnlyOfferingsThatFitThePodCount(t *testing.T) {
 		{[]testutil.PodOption{requests("2")}, nil},
 	} {
 		pod := testutil.NewPod(fmt.Sprint(n), c.options...)
-		d.choose(pod, time.Hour, time.Hour)
+		d.choose(pod, time.Hour, time.Hour, false)
 		assert.Equal(t, c.want, asked.last.Offerings())
 		before := asked.times
-		d.choose(pod, time.Hour, time.Hour)
+		d.choose(pod, time.Hour, time.Hour, false)
 		assert.Equal(t, before, asked.times, "a decision stands for a while")
 	}
 }
@@ -208,9 +245,10 @@ func TestOnlyOfferingsThatFitThePodCount(t *testing.T) {
 func TestWhatAPodSaysThatItsTimeIsWorthCountsBesideItsDeadline(t *testing.T) {
 	asked := &listener{}
 	d := NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), asked, clocktesting.NewFakePassiveClock(testutil.Epoch))
-	d.choose(testutil.NewPod("silent"), time.Hour, time.Hour)
+	d.choose(testutil.NewPod("silent"), time.Hour, time.Hour, false)
 	assert.Nil(t, asked.job.ValueOfTime)
-	d.choose(testutil.NewPod("urgent", testutil.Annotated(api.AnnotationValueOfTime, "4")), time.Hour, time.Hour)
+	d.choose(testutil.NewPod("urgent", testutil.Annotated(api.AnnotationValueOfTime, "4")), time.Hour, time.Hour, true)
+	assert.True(t, asked.job.Idle)
 	assert.Equal(t, ptr.To(4.), asked.job.ValueOfTime)
 	assert.NotEmpty(t, asked.job.Namespace)
 }
@@ -219,6 +257,11 @@ type listener struct {
 	last  *deadline.Offers
 	job   deadline.Job
 	times int
+}
+
+// Better does not know.
+func (l *listener) Better(*deadline.Offers, deadline.Job) ([]pricing.Offering, bool) {
+	return nil, false
 }
 
 func (l *listener) Choose(offers *deadline.Offers, job deadline.Job) deadline.Choice {

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	apiv1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
@@ -34,7 +33,7 @@ import (
 //
 // Has is safe for concurrent use.
 type Floors struct {
-	groupOf   func(*apiv1.Pod) string
+	jobs      Jobs
 	isStandIn func(*apiv1.Pod) bool
 	// chosen are the pods that are to be on demand as of the last loop.
 	chosen atomic.Pointer[sets.Set[types.UID]]
@@ -42,9 +41,9 @@ type Floors struct {
 
 var _ pods.PodListProcessor = (*Floors)(nil)
 
-// NewFloors returns Floors for the pods of jobs. Pods are of one job if groupOf returns the same for them, or nothing, and their controller is the same.
-func NewFloors(groupOf func(*apiv1.Pod) string, isStandIn func(*apiv1.Pod) bool) *Floors {
-	return &Floors{groupOf: groupOf, isStandIn: isStandIn}
+// NewFloors returns Floors for the pods of the jobs.
+func NewFloors(jobs Jobs, isStandIn func(*apiv1.Pod) bool) *Floors {
+	return &Floors{jobs: jobs, isStandIn: isStandIn}
 }
 
 // Has returns whether the pod is one of those that the last loop found missing to the on-demand floor of their job. It may be called for nil.
@@ -169,7 +168,7 @@ func (f *Floors) jobsOf(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) (m
 		if !hasFloor(pod) {
 			continue
 		}
-		key := f.keyOf(pod)
+		key := f.jobs.keyOf(pod)
 		if jobs[key] == nil {
 			jobs[key] = &floorJob{}
 		}
@@ -180,21 +179,14 @@ func (f *Floors) jobsOf(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) (m
 	if len(jobs) == 0 {
 		return nil, nil
 	}
-	nodes, err := ctx.ClusterSnapshot.ListNodeInfos()
-	if err != nil {
-		return nil, fmt.Errorf("list the nodes of the snapshot: %w", err)
-	}
-	for _, node := range nodes {
-		for _, info := range node.Pods() {
-			if !namespaces.Has(info.Namespace) || info.DeletionTimestamp != nil || !hasFloor(info.Pod) {
-				continue
-			}
-			if job := jobs[f.keyOf(info.Pod)]; job != nil {
-				job.all = append(job.all, newFloorPod(info.Pod, isOnDemand(node)))
-			}
+	return jobs, eachPlaced(ctx, namespaces, func(pod *apiv1.Pod, node *framework.NodeInfo) {
+		if !hasFloor(pod) {
+			return
 		}
-	}
-	return jobs, nil
+		if job := jobs[f.jobs.keyOf(pod)]; job != nil {
+			job.all = append(job.all, newFloorPod(pod, isOnDemand(node)))
+		}
+	})
 }
 
 func hasFloor(pod *apiv1.Pod) bool {
@@ -203,18 +195,6 @@ func hasFloor(pod *apiv1.Pod) bool {
 	}
 	s, _ := settingsOf(pod)
 	return s.floor != nil
-}
-
-// keyOf returns a text that is the same for the pods of one job.
-func (f *Floors) keyOf(pod *apiv1.Pod) string {
-	key := pod.Namespace + "/"
-	if group := f.groupOf(pod); group != "" {
-		return key + group
-	}
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		return key + string(owner.UID)
-	}
-	return key + string(pod.UID)
 }
 
 func isOnDemand(node *framework.NodeInfo) bool { return !pricing.OfferingOf(node.Node()).Spot }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/processors"
 	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/deadline"
 )
@@ -68,6 +69,8 @@ func (m *Moves) Wanted(pod *apiv1.Pod) (wanted, said bool) {
 type kind struct {
 	pods    []int
 	options []option
+	// paying are the options with which the move pays.
+	paying []pricing.Offering
 }
 
 // option is a spot offering for all pods of a kind, and what an hour of useful work costs there on as many whole instances as they need.
@@ -78,30 +81,24 @@ type option struct {
 }
 
 // Plan returns how the job is to move, and false if it is not to: prices are not known, there would be no time for another reclaim before its
-// deadline, or it does not pay for as long as the work of the job takes yet, or, if it does not say, as long as it has run.
+// deadline, or it does not pay. If all of it is on demand and it states its work and its deadline, that is decided by what is expected to cost least
+// until it is over, if enough is known of the market. Otherwise pricing.Move decides, for as long as the work of the job takes yet, or, if it does not
+// say, as long as it has run.
 func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 	others := sets.New[string]()
 	for _, pod := range job.Rest {
 		others.Insert(pod.Spec.NodeName)
 	}
 	move := pricing.Move{Instances: len(job.Nodes) + others.Len(), Others: others.Len(), GoesOn: m.clock.Since(job.Since)}
-	valueOfTime := pricing.ValueOfTime(slices.Concat(job.Pods, job.Rest)...)
-	terms := m.terms.With(valueOfTime)
-	for _, pod := range job.Pods {
-		goesOn, mayLeave := m.goesOn(pod, m.clock.Since(job.Since), valueOfTime)
-		if !mayLeave {
-			return Plan{}, false
-		}
-		move.GoesOn = min(move.GoesOn, goesOn)
+	left, mayLeave := m.leftOf(job)
+	if left.Work >= 0 {
+		move.GoesOn = min(move.GoesOn, left.Work)
 	}
-	for _, node := range job.Nodes {
-		price, known := m.deadlines.chooser.Price(pricing.OfferingOf(node))
-		if !known {
-			return Plan{}, false
-		}
-		move.OnDemand += price
+	var known bool
+	if move.OnDemand, known = m.priceOf(job.Nodes); !known || !mayLeave || len(job.Pods) == 0 {
+		return Plan{}, false
 	}
-	kinds := m.kinds(job, valueOfTime)
+	kinds, decided := m.kinds(job, left)
 	for _, k := range kinds {
 		if len(k.options) == 0 {
 			return Plan{}, false
@@ -109,33 +106,45 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 		move.Useful += k.options[0].cost
 		move.Losses += k.options[0].losses
 	}
-	move.Rest = move.Useful / float64(max(1, len(job.Pods))) * float64(len(job.Rest))
+	move.Rest = move.Useful / float64(len(job.Pods)) * float64(len(job.Rest))
 	plan = Plan{OnDemand: move.OnDemand, Spot: move.Useful, Offerings: make([][]pricing.Offering, len(job.Pods))}
+	terms, byTable := m.terms.With(left.ValueOfTime), decided && !slices.ContainsFunc(job.Rest, processors.RequestsGPU)
 	for _, k := range kinds {
-		paying := k.paying(move, terms)
+		for _, o := range k.options[:min(len(k.options), mostOfferings)] {
+			if byTable || k.with(o, move).Pays(terms) {
+				k.paying = append(k.paying, o.Offering)
+			}
+		}
 		for _, pod := range k.pods {
-			plan.Offerings[pod] = paying
+			plan.Offerings[pod] = k.paying
 		}
 	}
-	return plan, len(job.Pods) > 0 && move.Pays(terms)
+	return plan, byTable || move.Pays(terms)
 }
 
-// paying returns the offerings with which the move pays.
-func (k kind) paying(move pricing.Move, terms pricing.Terms) (offerings []pricing.Offering) {
-	best := k.options[0]
-	for _, o := range k.options[:min(len(k.options), mostOfferings)] {
-		with := move
-		with.Useful += o.cost - best.cost
-		with.Losses += o.losses - best.losses
-		if with.Pays(terms) {
-			offerings = append(offerings, o.Offering)
+// priceOf returns what the Nodes cost per hour, and false if that is not known.
+func (m *Moves) priceOf(nodes []*apiv1.Node) (sum float64, known bool) {
+	for _, node := range nodes {
+		price, known := m.deadlines.chooser.Price(pricing.OfferingOf(node))
+		if !known {
+			return 0, false
 		}
+		sum += price
 	}
-	return offerings
+	return sum, true
 }
 
-// kinds returns the pods of the job by the nodes that they may be on, each with its options, the cheapest first.
-func (m *Moves) kinds(job Job, valueOfTime *float64) (kinds []*kind) {
+// with returns the move with that option in place of the best.
+func (k *kind) with(o option, move pricing.Move) pricing.Move {
+	move.Useful += o.cost - k.options[0].cost
+	move.Losses += o.losses - k.options[0].losses
+	return move
+}
+
+// kinds returns the pods of the job by the nodes that they may be on, each with its options, the cheapest first. If the job states how much work and
+// slack it has left, those are left on which it is expected to cost less until it is over than on demand; decided is false if too little is known
+// for that.
+func (m *Moves) kinds(job Job, left deadline.Job) (kinds []*kind, decided bool) {
 	index := map[*deadline.Offers]*kind{}
 	for i, pod := range job.Pods {
 		offers := m.deadlines.offersOf(pod)
@@ -147,9 +156,13 @@ func (m *Moves) kinds(job Job, valueOfTime *float64) (kinds []*kind) {
 		}
 		k.pods = append(k.pods, i)
 	}
+	decided = left.Slack > 0
 	for offers, k := range index {
-		for _, o := range m.deadlines.chooser.Spot(offers, valueOfTime) {
-			if job.Zone != "" && o.Zone != job.Zone {
+		better, known := m.deadlines.chooser.Better(offers, left)
+		decided = decided && known
+		is := sets.New(better...)
+		for _, o := range m.deadlines.chooser.Spot(offers, left.ValueOfTime) {
+			if job.Zone != "" && o.Zone != job.Zone || known && !is.Has(o.Offering) {
 				continue
 			}
 			instances := math.Ceil(float64(len(k.pods))*o.Share - 1e-9)
@@ -161,25 +174,33 @@ func (m *Moves) kinds(job Job, valueOfTime *float64) (kinds []*kind) {
 		}
 		slices.SortStableFunc(k.options, func(a, b option) int { return cmp.Compare(a.cost, b.cost) })
 	}
-	return kinds
+	return kinds, decided
 }
 
-// goesOn returns how long the pod is taken to go on, which has run for so long, and whether its deadline, and what the time of its job is said to be
-// worth beside that, allow a move.
-func (m *Moves) goesOn(pod *apiv1.Pod, ran time.Duration, valueOfTime *float64) (goesOn time.Duration, mayLeave bool) {
-	s, _ := settingsOf(pod)
-	goesOn = ran
-	if s.work >= 0 {
-		s.work = max(0, s.work-ran)
-		goesOn = min(ran, s.work)
+// leftOf returns how much work is left of the job, negative if no pod states it, and how much longer it is until its deadline, 0 if not all pods state
+// both. It returns false if the deadline allows no move.
+func (m *Moves) leftOf(job Job) (left deadline.Job, mayLeave bool) {
+	left = deadline.Job{Work: -1, Slack: math.MaxInt64, ValueOfTime: pricing.ValueOfTime(slices.Concat(job.Pods, job.Rest)...)}
+	ran := m.clock.Since(job.Since)
+	all := true
+	for _, pod := range job.Pods {
+		s, _ := settingsOf(pod)
+		left.Namespace = pod.Namespace
+		if s.work >= 0 {
+			s.work = max(0, s.work-ran)
+			left.Work = max(left.Work, s.work)
+		}
+		slack, hasDeadline := s.slack(m.clock.Now())
+		all = all && hasDeadline
+		switch {
+		case !s.deadline.IsZero() && !hasDeadline, hasDeadline && slack-m.terms.Restart < restarts*m.terms.Restart:
+			return left, false
+		case hasDeadline:
+			left.Slack = min(left.Slack, slack)
+		}
 	}
-	slack, hasDeadline := s.slack(m.clock.Now())
-	if !hasDeadline {
-		return goesOn, s.deadline.IsZero()
+	if !all {
+		left.Slack = 0
 	}
-	if slack -= m.terms.Restart; slack < restarts*m.terms.Restart {
-		return goesOn, false
-	}
-	choice := m.deadlines.chooser.Choose(m.deadlines.offersOf(pod), deadline.Job{Namespace: pod.Namespace, Work: s.work, Slack: slack, ValueOfTime: valueOfTime})
-	return goesOn, choice == deadline.Spot || choice == deadline.Undecided
+	return left, true
 }

@@ -17,14 +17,16 @@ import (
 	"gpu-spot-autoscaler/pricing/deadline"
 )
 
-// certain chooses always the same. On demand costs 3, spot 1.
+// certain knows on which offerings a job costs less than on demand, or not. On demand costs 3, spot 1.
 type certain struct {
 	listener
-	choice deadline.Choice
+	better  []pricing.Offering
+	decides bool
 }
 
-func (c certain) Choose(*deadline.Offers, deadline.Job) deadline.Choice {
-	return c.choice
+func (c *certain) Better(_ *deadline.Offers, job deadline.Job) ([]pricing.Offering, bool) {
+	c.job = job
+	return c.better, c.decides && job.Slack > 0
 }
 
 func TestAMovePaysByHowLongTheJobGoesOn(t *testing.T) {
@@ -33,28 +35,32 @@ func TestAMovePaysByHowLongTheJobGoesOn(t *testing.T) {
 		return testutil.Annotated(api.AnnotationDeadline, now.Add(d).Format(time.RFC3339))
 	}
 	work := func(d time.Duration) testutil.PodOption { return testutil.Annotated(api.AnnotationWork, d.String()) }
+	unknown := certain{}
+	spotIs, spotIsNot := certain{decides: true, better: []pricing.Offering{a10Spot}}, certain{decides: true}
 	worth := func(value string) testutil.PodOption { return testutil.Annotated(api.AnnotationValueOfTime, value) }
 	for name, c := range map[string]struct {
 		ran     time.Duration
-		choice  deadline.Choice
+		market  certain
 		options []testutil.PodOption
 		pays    bool
 	}{
-		"one that has run for long":              {2 * time.Hour, deadline.Spot, nil, true},
-		"one that has just begun":                {10 * time.Minute, deadline.Spot, nil, false},
-		"one that is almost over":                {23 * time.Hour, deadline.Spot, []testutil.PodOption{work(23*time.Hour + 10*time.Minute)}, false},
-		"one with work left":                     {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour)}, true},
-		"one with time until its deadline":       {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
-		"one of which the market is not known":   {2 * time.Hour, deadline.Undecided, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
-		"one with no time for another reclaim":   {2 * time.Hour, deadline.Spot, []testutil.PodOption{work(24 * time.Hour), by(22*time.Hour + 2*restart)}, false},
-		"one that had better stay on demand":     {2 * time.Hour, deadline.OnDemand, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, false},
-		"one whose time is worth little":         {2 * time.Hour, deadline.Spot, []testutil.PodOption{worth("1")}, true},
-		"one whose time is worth a restart":      {2 * time.Hour, deadline.Spot, []testutil.PodOption{worth("64")}, false},
-		"one whose work until then is not known": {2 * time.Hour, deadline.Spot, []testutil.PodOption{by(26 * time.Hour)}, false},
+		"one that has run for long":                             {2 * time.Hour, unknown, nil, true},
+		"one that has just begun":                               {10 * time.Minute, unknown, nil, false},
+		"one that is almost over":                               {23 * time.Hour, unknown, []testutil.PodOption{work(23*time.Hour + 10*time.Minute)}, false},
+		"one with work left":                                    {2 * time.Hour, unknown, []testutil.PodOption{work(24 * time.Hour)}, true},
+		"one with time until its deadline":                      {2 * time.Hour, spotIs, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
+		"one of which the market is not known":                  {2 * time.Hour, unknown, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
+		"one with no time for another reclaim":                  {2 * time.Hour, spotIs, []testutil.PodOption{work(24 * time.Hour), by(22*time.Hour + 2*restart)}, false},
+		"one that has just begun, and had better be on spot":    {time.Minute, spotIs, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, true},
+		"one that has just begun in a market that is not known": {time.Minute, unknown, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, false},
+		"one that had better stay on demand":                    {20 * time.Hour, spotIsNot, []testutil.PodOption{work(24 * time.Hour), by(26 * time.Hour)}, false},
+		"one whose time is worth little":                        {2 * time.Hour, unknown, []testutil.PodOption{worth("1")}, true},
+		"one whose time is worth a restart":                     {2 * time.Hour, unknown, []testutil.PodOption{worth("64")}, false},
+		"one whose work until then is not known":                {2 * time.Hour, unknown, []testutil.PodOption{by(26 * time.Hour)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(now)
-			deadlines := NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), &certain{choice: c.choice}, clock)
+			deadlines := NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), &c.market, clock)
 			moves := NewMoves(deadlines, pricing.Terms{Restart: restart}, clock)
 			plan, pays := moves.Plan(Job{
 				Pods: []*apiv1.Pod{gpuPod("p", c.options...), gpuPod("q", c.options...)}, Nodes: []*apiv1.Node{{}, {}}, Since: now.Add(-c.ran),
@@ -65,6 +71,27 @@ func TestAMovePaysByHowLongTheJobGoesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAJobOfWhichAPartIsOnSpotMovesOnlyIfTheRestartOfThatPaysToo(t *testing.T) {
+	now := testutil.Epoch
+	market := certain{decides: true, better: []pricing.Offering{a10Spot}}
+	clock := clocktesting.NewFakePassiveClock(now)
+	moves := NewMoves(NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), &market, clock), pricing.Terms{Restart: restart}, clock)
+	timed := []testutil.PodOption{testutil.Annotated(api.AnnotationDeadline, now.Add(26*time.Hour).Format(time.RFC3339)), testutil.Annotated(api.AnnotationWork, "24h")}
+	job := Job{Pods: []*apiv1.Pod{gpuPod("p", timed...)}, Nodes: []*apiv1.Node{{}}, Since: now.Add(-10 * time.Minute), Rest: []*apiv1.Pod{testutil.NewPod("launcher", testutil.WithoutGPU)}}
+	_, pays := moves.Plan(job)
+	assert.True(t, pays, "a launcher costs nothing")
+	assert.Equal(t, deadline.Job{Namespace: "ml", Work: 23*time.Hour + 50*time.Minute, Slack: 2*time.Hour + 10*time.Minute}, market.job)
+	job.Rest = []*apiv1.Pod{gpuPod("q", timed...)}
+	_, pays = moves.Plan(job)
+	assert.False(t, pays)
+	job.Since = now.Add(-10 * time.Hour)
+	_, pays = moves.Plan(job)
+	assert.True(t, pays)
+	market.better = nil
+	_, pays = moves.Plan(job)
+	assert.False(t, pays, "it had better stay on demand")
 }
 
 func gpuPod(name string, options ...testutil.PodOption) *apiv1.Pod {

@@ -31,6 +31,8 @@ const (
 	Never = time.Duration(math.MaxInt64)
 	// restarts are how often a job may have to start again before it is over: on the spot instance that it loses, and on demand.
 	restarts = 2
+	// untilLasting is how long a pod waits at least for spot to last: so long as it takes until the market is seen again.
+	untilLasting = 10 * time.Minute
 )
 
 // Offerings knows the offerings, by the ids of their node groups.
@@ -57,7 +59,9 @@ type Config struct {
 	Deadlines *Deadlines
 	// Floors know which pods are to be on demand because of the on-demand floor of their job. It may be nil.
 	Floors *Floors
-	Clock  clock.PassiveClock
+	// Idle knows which pods may wait for spot that has just come back to last. It may be nil: then none does.
+	Idle  *Idle
+	Clock clock.PassiveClock
 }
 
 // NewPolicy returns a policy.
@@ -70,8 +74,8 @@ func NewPolicy(config Config) *Policy {
 
 // Wait returns how long the pod has yet to wait before the node group may be bought for it: 0 if it may be bought now. For on-demand instances a
 // pod waits until it has waited long enough, or its deadline allows no more, or until that costs more than it saves if that is known. Spot instances
-// are bought at once, and, once a reclaim would make the job late or if they would cost more, never. For a pod that is to be on demand only it is
-// the reverse.
+// are bought at once, except where it pays to wait until those that have just come back have lasted, and, once a reclaim would make the job late or
+// if they would cost more, never. For a pod that is to be on demand only it is the reverse.
 func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	now := p.config.Clock.Now()
 	s, _ := settingsOf(pod)
@@ -86,13 +90,15 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 		return Never
 	case !onDemand && !p.spotAnyway && p.isLate([]*apiv1.Pod{pod}):
 		return Never
+	case !onDemand && choice == deadline.Wait:
+		return untilLasting
 	case !onDemand:
 		return 0
 	case s.wait == Never:
 		return Never
 	case choice == deadline.OnDemand, choice == deadline.Any:
 		return 0
-	case choice == deadline.Spot && s.wait < 0:
+	case (choice == deadline.Spot || choice == deadline.Wait) && s.wait < 0:
 		return max(0, safe)
 	case p.config.HasRun(pod):
 		return 0
@@ -173,7 +179,7 @@ func (p *Policy) choose(pod *apiv1.Pod, s settings, now time.Time) deadline.Choi
 	if !hasDeadline || s.wait == Never || p.isOnDemandOnly(pod, s) || slack < restarts*p.config.Restart {
 		return deadline.Undecided
 	}
-	return p.config.Deadlines.choose(pod, s.work, slack)
+	return p.config.Deadlines.choose(pod, s.work, slack, p.config.Idle.Has(pod))
 }
 
 // isLate returns whether one of the pods is to have no spot instances: because its deadline is close, or because they would cost more until then.

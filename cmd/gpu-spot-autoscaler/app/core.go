@@ -57,6 +57,7 @@ type podFlow struct {
 	orchestrator scaleup.Orchestrator
 	deadlines    *spotfirst.Deadlines
 	floors       *spotfirst.Floors
+	idle         *spotfirst.Idle
 	// injectedPods hides the pods of --enable-proactive-scaleup from Events. It is nil unless that is enabled.
 	injectedPods status.ScaleUpStatusProcessor
 	// skipped and judgements are why the last loop bought nothing for pods.
@@ -102,10 +103,11 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow := &podFlow{added: &podlist.AddedPods{}, skipped: &reasons.Skipped{}, judgements: explain.NewJudgements(config.Clock)}
 	places := podlist.NewPlaces()
 	flow.deadlines = spotfirst.NewDeadlines(provider, desk, config.Clock)
-	flow.floors = spotfirst.NewFloors(func(pod *apiv1.Pod) string { return flow.groupOf(pod, jobs) }, podlist.IsStandIn)
+	jobOf := func(pod *apiv1.Pod) string { return flow.groupOf(pod, jobs) }
+	flow.floors, flow.idle = spotfirst.NewFloors(jobOf, podlist.IsStandIn), spotfirst.NewIdle(jobOf)
 	policy := spotfirst.NewPolicy(spotfirst.Config{
 		Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: flow.deadlines, Floors: flow.floors,
-		HasRun: flow.hasRun,
+		Idle: flow.idle, HasRun: flow.hasRun,
 	})
 	chain := podlist.NewDefault(places, policy, flow.floors)
 	var inner scaleup.Orchestrator = orchestrator.New()
@@ -127,7 +129,7 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	}
 	flow.reclaiming = podlist.NewReclaimingPods(chain, provider.IsReclaiming, flow.added, config.Clock, destinations)
 	flow.deferral = podlist.NewDeferral(podlist.Config{
-		Inner: flow.floors.After(flow.reclaiming), Arrivals: arrivals, Supervision: jobs.supervision, Natives: jobs.natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
+		Inner: flow.idle.After(flow.floors.After(flow.reclaiming)), Arrivals: arrivals, Supervision: jobs.supervision, Natives: jobs.natives, Clock: config.Clock, SettleWindow: config.SettleWindow,
 		Skipped: flow.skipped, ClaimsSimulated: config.Autoscaling.DynamicResourceAllocationEnabled,
 	})
 	allows := config.Submitted.Allows(policy.Allows)
@@ -227,7 +229,7 @@ func newExplainer(config *Config, p *parts) (*explain.Explainer, error) {
 	return explain.New(explain.Config{
 		Provider: p.provider, Skipped: p.pods.skipped, Judgements: p.pods.judgements, Problems: p.poolProblems, Currency: config.Cloud.Currency,
 		Policy: spotfirst.NewPolicy(spotfirst.Config{
-			Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: p.pods.deadlines, Floors: p.pods.floors,
+			Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: p.pods.deadlines, Floors: p.pods.floors, Idle: p.pods.idle,
 		}),
 		Pods: p.informers.Core().V1().Pods().Lister(), Nodes: p.informers.Core().V1().Nodes().Lister(), DaemonSets: p.informers.Apps().V1().DaemonSets().Lister(),
 		Handle: handle, Taints: taints.NewTaintConfig(autoscaling), Parallelism: autoscaling.ClusterSnapshotParallelism,

@@ -23,7 +23,6 @@ type options struct {
 	observe             time.Duration
 	protect             []time.Duration
 	knowledge           []knowledge
-	patient             bool
 	// worth is what an hour is worth by which a job with a deadline is over sooner.
 	worth              float64
 	slack              []float64
@@ -140,7 +139,6 @@ func parse(arguments []string) (o options, err error) {
 	})
 	listFlag(flags, &o.protect, "protect", "for how long an instance is not reclaimed, separated by commas, such as 0,1h", time.ParseDuration)
 	listFlag(flags, &o.knowledge, "knowledge", fmt.Sprintf("what our policy knows, separated by commas: %v", allKnowledge), parseKnowledge)
-	flags.BoolVar(&o.patient, "patient", true, "whether our policy may wait, with much slack, until spot that has just come back has lasted, which the autoscaler does not")
 	flags.Float64Var(&o.worth, "deadline-value-of-time", 0, "what it is worth per hour to our policy that a job with a deadline is over sooner")
 	flags.Func("fit", "ticks of which the market was seen before the first job, first:end (default 0:8862)", o.fit.set)
 	flags.Func("report", "ticks of the jobs, first:end (default 8862:13292)", o.report.set)

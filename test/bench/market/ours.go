@@ -35,9 +35,13 @@ func (o *ours) decide(p progress, _ sight) int {
 		o.last = o.untaught(p, now)
 		return o.last
 	}
+	if p.on >= 0 {
+		o.last = p.on // the autoscaler moves running jobs from on-demand to spot only
+		return o.last
+	}
 	state := finish.State{Work: p.left, Slack: p.slack(o.job), On: finish.Place(p.on), WarmUp: p.warmUp, Age: p.age}
 	o.last = int(planner.Choose(state, finish.Situation{
-		Now: o.market.time(now), Gone: o.gone, Outage: outage, Patient: o.market.patient,
+		Now: o.market.time(now), Gone: o.gone, Outage: outage, Patient: true,
 	}))
 	return o.last
 }

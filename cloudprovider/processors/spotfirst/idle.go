@@ -1,0 +1,93 @@
+package spotfirst
+
+import (
+	"slices"
+	"sync/atomic"
+
+	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	cacontext "k8s.io/autoscaler/cluster-autoscaler/context"
+	"k8s.io/autoscaler/cluster-autoscaler/processors/pods"
+	"k8s.io/autoscaler/cluster-autoscaler/simulator/framework"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/processors"
+)
+
+// Idle knows the jobs with a deadline of which no pod runs, and none has a node on its way. They may wait for better spot: nothing of theirs is paid for
+// meanwhile. So nothing is remembered from loop to loop.
+//
+// Has is safe for concurrent use.
+type Idle struct {
+	jobs Jobs
+	// pods are those of such jobs, as of the last loop.
+	pods atomic.Pointer[sets.Set[types.UID]]
+}
+
+// NewIdle returns an Idle for the pods of the jobs.
+func NewIdle(jobs Jobs) *Idle { return &Idle{jobs: jobs} }
+
+// Has returns whether the pod has no place, and no other one of its job has, as of the last loop. Pods of ProvisioningRequests are not idle: core enters
+// in a request what came of it, so it is tried once. It may be called for nil.
+func (i *Idle) Has(pod *apiv1.Pod) bool {
+	if i == nil {
+		return false
+	}
+	idle := i.pods.Load()
+	return idle != nil && idle.Has(pod.UID)
+}
+
+// After returns a processor that calls inner, which places pods on the nodes that there are or that are on their way, and finds out which of the pods
+// that are left are idle.
+func (i *Idle) After(inner pods.PodListProcessor) pods.PodListProcessor {
+	return &idleAfter{inner, i}
+}
+
+type idleAfter struct {
+	pods.PodListProcessor
+	idle *Idle
+}
+
+// Process returns the pods that the inner processor leaves.
+func (a *idleAfter) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
+	left, err := a.PodListProcessor.Process(ctx, unschedulable)
+	if err != nil {
+		return nil, err
+	}
+	idle, err := a.idle.among(ctx, left)
+	if err != nil {
+		return nil, err
+	}
+	a.idle.pods.Store(&idle)
+	return left, nil
+}
+
+// among returns which of the pods, which have no place, are idle. Of a job with GPUs only those pods count that request some: a launcher may run
+// somewhere.
+func (i *Idle) among(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) (idle sets.Set[types.UID], err error) {
+	jobs, namespaces := map[string][]*apiv1.Pod{}, sets.New[string]()
+	for _, pod := range left {
+		if _, stated := pod.Annotations[api.AnnotationDeadline]; stated && !processors.IsProvisioningRequest(pod) {
+			key := i.jobs.keyOf(pod)
+			jobs[key] = append(jobs[key], pod)
+			namespaces.Insert(pod.Namespace)
+		}
+	}
+	idle = sets.New[types.UID]()
+	if len(jobs) == 0 {
+		return idle, nil
+	}
+	err = eachPlaced(ctx, namespaces, func(pod *apiv1.Pod, _ *framework.NodeInfo) {
+		key := i.jobs.keyOf(pod)
+		if processors.RequestsGPU(pod) || !slices.ContainsFunc(jobs[key], processors.RequestsGPU) {
+			delete(jobs, key)
+		}
+	})
+	for _, pods := range jobs {
+		for _, pod := range pods {
+			idle.Insert(pod.UID)
+		}
+	}
+	return idle, err
+}
