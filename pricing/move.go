@@ -3,9 +3,9 @@ package pricing
 import "time"
 
 const (
-	// moveOverlap is how long both instances are taken to be paid for: until the spot instance is delivered, the job has saved its work, and the
+	// MoveOverlap is how long both instances are taken to be paid for: until the spot instance is delivered, the job has saved its work, and the
 	// on-demand instance is released.
-	moveOverlap = 10 * time.Minute
+	MoveOverlap = 10 * time.Minute
 	// moveFactor is how many times its cost a move has to save: how long the job goes on is a guess.
 	moveFactor = 2
 )
@@ -28,11 +28,22 @@ type Move struct {
 // Pays returns whether the job is to move: if what it saves is twice what the move costs. That is a restart of the whole job, and both kinds of
 // instances meanwhile.
 func (m Move) Pays(t Terms) bool {
-	value, ofOthers := t.ValueOfTime*float64(m.Instances), t.ValueOfTime*float64(m.Others)
+	value := t.ValueOfTime * float64(m.Instances)
 	if t.ValueOfTime == 0 {
-		value, ofOthers = m.OnDemand+m.Rest, m.Rest
+		value = m.OnDemand + m.Rest
 	}
-	useful := m.Useful + m.Losses*(m.Rest+ofOthers)*t.Restart.Hours() // what is paid for the others meanwhile, and what their time is worth
-	cost := (value+m.Useful+m.Rest)*t.Restart.Hours() + m.Useful*moveOverlap.Hours()
-	return useful < worthSpot*m.OnDemand && (m.OnDemand-useful)*m.GoesOn.Hours() >= moveFactor*cost
+	cost := (value+m.Useful+m.Rest)*t.Restart.Hours() + m.Useful*MoveOverlap.Hours()
+	return m.IsWorthIt(t) && (m.OnDemand-m.useful(t))*m.GoesOn.Hours() >= moveFactor*cost
+}
+
+// IsWorthIt returns whether an hour on spot costs so much less than on demand that it is worth its risk, however long the job goes on.
+func (m Move) IsWorthIt(t Terms) bool { return m.useful(t) < worthSpot*m.OnDemand }
+
+// useful returns Useful with what each loss costs the others: what is paid for them meanwhile, and what their time is worth.
+func (m Move) useful(t Terms) float64 {
+	ofOthers := t.ValueOfTime * float64(m.Others)
+	if t.ValueOfTime == 0 {
+		ofOthers = m.Rest
+	}
+	return m.Useful + m.Losses*(m.Rest+ofOthers)*t.Restart.Hours()
 }

@@ -23,6 +23,9 @@ func TestAMovePaysOnceItSavesTwiceWhatItCosts(t *testing.T) {
 	assert.True(t, large.Pays(terms))
 	large.Losses = .2
 	assert.False(t, large.Pays(terms), "and again with each loss")
+	assert.False(t, large.IsWorthIt(terms))
+	assert.True(t, after(time.Minute).IsWorthIt(terms))
+	assert.False(t, Move{OnDemand: 3, Useful: 2.7}.IsWorthIt(terms))
 	large.Rest, large.Losses = 1, .15
 	assert.True(t, large.Pays(Terms{Restart: 10 * time.Minute, ValueOfTime: .01}))
 	assert.False(t, large.Pays(Terms{Restart: 10 * time.Minute, ValueOfTime: 1}), "whose time is worth more")

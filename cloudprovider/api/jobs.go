@@ -128,6 +128,16 @@ const (
 	AnnotationHeldParts = "gpu-spot.autoscaling/held-parts"
 )
 
+// How much of its work a job with a deadline has saved, on its object. Package progress writes and reads it; the owner may write it, too.
+const (
+	// AnnotationWorkSaved is how much useful work is saved in checkpoints, a duration.
+	AnnotationWorkSaved = "gpu-spot.autoscaling/work-saved"
+	// AnnotationWorkSavedOf is AnnotationWork of its pods then. If they state another value since, all of that is left.
+	AnnotationWorkSavedOf = "gpu-spot.autoscaling/work-saved-of"
+	// AnnotationWorkSavedAt is when it was saved.
+	AnnotationWorkSavedAt = "gpu-spot.autoscaling/work-saved-at"
+)
+
 // AnnotationGrownTo, on the object of a job, is to how many workers the job was grown last beyond what it asked for. The jobs framework
 // writes it, and the job supervisor reads it: a job that has fewer since was made smaller by somebody, and is not grown again.
 const AnnotationGrownTo = "gpu-spot.autoscaling/grown-to"

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -180,4 +182,64 @@ func (s SuspendField) Resume(ctx context.Context, job Job, _ int) (changed bool,
 	}
 	err = s.Cluster.Unhold(ctx, s.resource, job, UnholdPatch().Set(false, s.path...))
 	return err == nil, err
+}
+
+// SavedWork is how much useful work of a job is saved in checkpoints, as it is written on the job.
+type SavedWork struct {
+	Work time.Duration
+	// Of is all of the work, as the pods of the job stated it then. If it is empty, or they state the same, Work is a part of that.
+	Of string
+	// At is when it was saved, zero if that is not said.
+	At time.Time
+}
+
+// SavedWork returns what is written on the job. What cannot be read is not said.
+func (j Job) SavedWork() (saved SavedWork) {
+	if j.Object == nil {
+		return SavedWork{}
+	}
+	annotations := j.Object.GetAnnotations()
+	work, err := time.ParseDuration(annotations[api.AnnotationWorkSaved])
+	if err != nil || work < 0 {
+		return SavedWork{}
+	}
+	at, _ := time.Parse(time.RFC3339, annotations[api.AnnotationWorkSavedAt])
+	return SavedWork{Work: work, Of: annotations[api.AnnotationWorkSavedOf], At: at}
+}
+
+// LeftOf returns how much is left of the work that the pods of the job state; false if they state none that can be read.
+func (s SavedWork) LeftOf(stated string) (left time.Duration, ok bool) {
+	work, err := time.ParseDuration(stated)
+	if err != nil || work < 0 {
+		return 0, false
+	}
+	if s.Of == "" || s.Of == stated {
+		work = max(0, work-s.Work)
+	}
+	return work, true
+}
+
+// subtractFrom has the pod state what is left of its work.
+func (s SavedWork) subtractFrom(pod *corev1.Pod) {
+	stated, has := pod.Annotations[api.AnnotationWork]
+	if left, ok := s.LeftOf(stated); has && ok && s.Work > 0 {
+		pod.Annotations = maps.Clone(pod.Annotations)
+		pod.Annotations[api.AnnotationWork] = left.String()
+	}
+}
+
+// Notes are a Registry that writes on jobs what they have saved. They are safe for concurrent use.
+type Notes struct{ *Registry }
+
+// NewNotes returns the Notes on the jobs of a Registry.
+func NewNotes(registry *Registry) Notes { return Notes{registry} }
+
+// NoteWork writes on the job how much of its work is saved.
+func (n Notes) NoteWork(ctx context.Context, job Job, saved SavedWork) error {
+	return n.act(ctx, job, action{name: "note", do: func(ctx context.Context, system System, job Job) (bool, error) {
+		return true, n.config.Cluster.PatchJob(ctx, system.Resource(), job, Patch{}.
+			SetAnnotation(api.AnnotationWorkSaved, saved.Work.String()).
+			SetAnnotation(api.AnnotationWorkSavedOf, saved.Of).
+			SetAnnotation(api.AnnotationWorkSavedAt, saved.At.UTC().Format(time.RFC3339)))
+	}})
 }

@@ -43,6 +43,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"gpu-spot-autoscaler/cloudprovider/jobs"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/cluster"
 	"gpu-spot-autoscaler/cloudprovider/reclaim/drain"
@@ -103,6 +104,8 @@ type Config struct {
 	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to
 	// handshake.DefaultReplaceWait.
 	ReplaceWait time.Duration
+	// Saved is told of each job that has acknowledged when all of its work is saved, its pods, and when it was asked. It must not block. Optional.
+	Saved func(job jobs.Ref, pods []*corev1.Pod, asked, at time.Time)
 	// PodsPerSecond is how many pods can be asked and evicted in a second: see RateLimits. A reclaim of more than that allows in time does not wait
 	// for ReplacementReady. Zero is no bound.
 	PodsPerSecond float64
@@ -155,7 +158,8 @@ func New(config Config) (*Controller, error) {
 	handshakes, rehearsals, moving := handshake.New(handshake.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Jobs: config.Jobs, Client: config.Client, NodeClient: config.MarkClient, Requests: warnings,
 		Events: recorder, Clock: config.Clock, MarksWaiting: backlog.Waiting, Drains: drains, Replaced: config.Replaced,
-		ReplacementReady: config.ReplacementReady, MovesReady: config.MovesReady, ReplaceWait: config.ReplaceWait, PodsPerSecond: config.PodsPerSecond,
+		ReplacementReady: config.ReplacementReady, MovesReady: config.MovesReady, ReplaceWait: config.ReplaceWait, Saved: config.Saved,
+		PodsPerSecond: config.PodsPerSecond,
 	})
 	drills := drill.New(drill.Config{
 		Cluster: config.Cluster, Notices: config.Notices, Removals: config.Removals, Handshakes: rehearsals, Clock: config.Clock, Sync: marks.Add,

@@ -123,6 +123,19 @@ func TestAJobWithTimeWaitsUntilAnOfferingThatHasJustComeBackHasLasted(t *testing
 	assert.Equal(t, Place(0), choose(600, Nothing), "nobody knows when it has come back")
 }
 
+func TestWhatAJobPaysOnDemandUntilItHasGoneCountsAgainstLeaving(t *testing.T) {
+	planner, now := plannerOf(terms, zone{1, always})
+	onDemand := State{Work: 100, Slack: 60, On: OnDemand}
+	assert.Equal(t, []Place{0}, planner.Better(onDemand, Situation{Now: timeOf(now)}))
+	for _, m := range planner.models {
+		want := m.weights() * float64(10*time.Minute) / float64(tick) * terms.OnDemand
+		assert.InDelta(t, want, m.leaving(scene{}, onDemand, 1), 1e-9)
+		assert.Zero(t, m.leaving(scene{}, State{On: Nothing}, 1))
+	}
+	assert.Empty(t, planner.Better(State{Work: 100, Slack: 3, On: OnDemand}, Situation{Now: timeOf(now)}), "there is no time for it")
+	assert.Empty(t, planner.Better(State{Work: 1, Slack: 60, On: OnDemand}, Situation{Now: timeOf(now)}), "it is almost over")
+}
+
 func TestNobodyWaitsForAnOfferingThatHasBeenUpForLong(t *testing.T) {
 	free := func(float64, float64) float64 { return 0 }
 	young := offer{price: 1, lives: []float64{2, 500}, age: 20}

@@ -3,6 +3,7 @@ package finish
 import (
 	"time"
 
+	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/market"
 )
 
@@ -176,17 +177,25 @@ func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 	}
 }
 
-// leaving returns how much cheaper it has to be at that price than on the spot instance that the job is on, if it is on one, times the
-// weights of all tables.
+// leaving returns how much cheaper it has to be at that price than on the instance that the job is on, if it is on one, times the weights of all
+// tables.
 func (m *model) leaving(here scene, s State, price float64) float64 {
 	if s.On < 0 {
-		return 0
+		return m.overlap(s)
 	}
 	restarts := float64(leaveMargin)
 	if s.Slack >= fewRestarts*m.terms.Restart && price < muchCheaper*here.priceOf(s.On) {
 		restarts = moveMargin
 	}
 	return m.weights() * restarts * float64(m.terms.Restart) * m.terms.OnDemand
+}
+
+// overlap returns what a job that leaves on-demand pays for that until it has gone.
+func (m *model) overlap(s State) float64 {
+	if s.On != OnDemand {
+		return 0
+	}
+	return m.weights() * m.ticks(pricing.MoveOverlap) * m.terms.OnDemand
 }
 
 // classOf returns the class that each chain takes the market for.

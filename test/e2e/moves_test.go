@@ -28,7 +28,9 @@ func TestAJobOnDemandMovesToSpotOnceThatPays(t *testing.T) {
 	s.RunAutoscaler(t, "--restart-time=1s", "--price-refresh-interval=2s")
 	job := indexedJob("moves", 2)
 	job.Spec.BackoffLimit = ptr.To[int32](0)
-	job.Spec.Template.Annotations = map[string]string{api.AnnotationAwaitCheckpoint: "true"}
+	job.Spec.Template.Annotations = map[string]string{
+		api.AnnotationAwaitCheckpoint: "true", api.AnnotationWork: "24h", api.AnnotationDeadline: time.Now().Add(48 * time.Hour).Format(time.RFC3339),
+	}
 	s.submitJob(job)
 	s.awaitReadyPods("moves", 2)
 	before := s.podsOf("moves")
@@ -63,6 +65,11 @@ func TestAJobOnDemandMovesToSpotOnceThatPays(t *testing.T) {
 	got, err := s.Client.BatchV1().Jobs(metav1.NamespaceDefault).Get(t.Context(), "moves", metav1.GetOptions{})
 	require.NoError(t, err)
 	assert.Zero(t, got.Status.Failed, "nothing was counted as a failure")
+	saved, err := time.ParseDuration(got.Annotations[api.AnnotationWorkSaved])
+	require.NoError(t, err, "how much of its work is saved is written on it")
+	assert.Greater(t, saved, 5*time.Second)
+	assert.Less(t, saved, 10*time.Minute)
+	assert.Equal(t, "24h", got.Annotations[api.AnnotationWorkSavedOf])
 	assert.Len(t, s.instances("asg-spot"), 2, "nothing was bought twice")
 	assert.Len(t, s.requests("ScaleWithAdjustment"), 2)
 }

@@ -244,6 +244,9 @@ func (c candidate) standIns() (pods []*corev1.Pod) {
 		standIn := pod.DeepCopy()
 		standIn.Spec.NodeName = ""
 		processors.RequireSpot(&standIn.Spec, c.plan.Offerings[i])
+		if _, stated := pod.Annotations[api.AnnotationWork]; stated && c.plan.Work >= 0 {
+			standIn.Annotations[api.AnnotationWork] = c.plan.Work.String()
+		}
 		pods = append(pods, standIn)
 	}
 	return pods

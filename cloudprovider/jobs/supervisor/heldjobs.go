@@ -168,6 +168,14 @@ func (h *heldJobs) isAnyToReturn() bool {
 	return false
 }
 
+// hasMaxWait returns whether the job of the Ref has a maximum wait.
+func (h *heldJobs) hasMaxWait(ref string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	j := h.byRef[ref]
+	return j != nil && j.job.MaxWait > 0
+}
+
 // returning returns the gangs for which capacity is looked for, that of the job first that has been held for longest, and those last that
 // jobs would be grown by beyond what they ask for.
 func (h *heldJobs) returning() (gangs []podlist.StandInGang) {

@@ -237,6 +237,15 @@ func (s *Supervisor) onPod(pod *corev1.Pod) {
 	}
 }
 
+// HasMaxWait returns whether the job waits for capacity for so long only as its owner allows, as far as that was read: the job of the pod, or the held
+// one of that Ref, if it is not empty.
+func (s *Supervisor) HasMaxWait(pod *corev1.Pod, held string) bool {
+	if held != "" {
+		return s.held.hasMaxWait(held)
+	}
+	return s.waits.hasLimit(pod)
+}
+
 // Abandoned returns whether the maximum wait of the pod's job is over.
 func (s *Supervisor) Abandoned(pod *corev1.Pod) bool { return s.waits.abandoned(pod) }
 

@@ -59,6 +59,8 @@ type waits struct {
 type jobWait struct {
 	// isRead is true once the job's maximum wait was read.
 	isRead bool
+	// limit is the maximum wait, zero for none.
+	limit time.Duration
 	// expired is when the maximum wait was found to be over, zero before.
 	expired time.Time
 	// hasEvent is true once an Event was written about the end of the wait.
@@ -107,6 +109,15 @@ func (w *waits) abandoned(pod *corev1.Pod) bool {
 	return !isRead && pod.CreationTimestamp.Time.Before(w.started) && w.clock.Since(w.started) < unreadTime
 }
 
+// hasLimit returns whether the pod's job has a maximum wait, as far as that was read.
+func (w *waits) hasLimit(pod *corev1.Pod) bool {
+	ref := w.jobs.Member(pod).Ref
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := w.byJob[ref]
+	return known != nil && known.limit > 0
+}
+
 // sync finds out whether the job's maximum wait is over, and ends the wait then.
 func (w *waits) sync(ctx context.Context, ref jobs.Ref) (again time.Duration, err error) {
 	counts, isLate := w.count(ref)
@@ -122,7 +133,7 @@ func (w *waits) sync(ctx context.Context, ref jobs.Ref) (again time.Duration, er
 	}
 	left := counts.since().Add(limit).Sub(w.clock.Now())
 	isOver := limit > 0 && left <= 0 && !job.Finished
-	w.record(ref, isOver, counts.first)
+	w.record(ref, limit, isOver, counts.first)
 	if isOver {
 		return recheckEvery, w.end(ctx, ref, job, limit, counts)
 	}
@@ -165,15 +176,15 @@ func (w *waits) read(ctx context.Context, ref jobs.Ref, pod *corev1.Pod) (jobs.J
 	return job, job.MaxWait, err
 }
 
-// record notes whether the wait is over. From then on, loops buy nothing for the job.
-func (w *waits) record(ref jobs.Ref, isOver bool, first *corev1.Pod) {
+// record notes the maximum wait, and whether the wait is over. From then on, loops buy nothing for the job.
+func (w *waits) record(ref jobs.Ref, limit time.Duration, isOver bool, first *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := w.byJob[ref]
 	if known == nil {
 		return
 	}
-	known.isRead = true
+	known.isRead, known.limit = true, limit
 	switch {
 	case !isOver:
 		known.expired, known.hasEvent, known.oldest = time.Time{}, false, nil // its owner lets it wait for longer

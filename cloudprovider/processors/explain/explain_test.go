@@ -199,8 +199,8 @@ func (patient) Choose(_ *deadline.Offers, job deadline.Job) deadline.Choice {
 	return deadline.Spot
 }
 func (patient) Better(*deadline.Offers, deadline.Job) ([]pricing.Offering, bool) { return nil, false }
-func (patient) Spot(*deadline.Offers, *float64) []deadline.Priced               { return nil }
-func (patient) Price(pricing.Offering) (float64, bool)                          { return 0, false }
+func (patient) Spot(*deadline.Offers, *float64) []deadline.Priced                { return nil }
+func (patient) Price(pricing.Offering) (float64, bool)                           { return 0, false }
 
 type noSellers struct{}
 
@@ -213,7 +213,7 @@ func TestAPodIsToldThatItWaitsForSpotToLast(t *testing.T) {
 	pod := testutil.NewPod("p", testutil.Requesting(api.ResourceGPU, "1"),
 		testutil.Annotated(api.AnnotationDeadline, time.Now().Add(48*time.Hour).Format(time.RFC3339)), testutil.Annotated(api.AnnotationWork, "24h"))
 	w := newWorld(&offering{id: "spot", gpus: "1"})
-	w.deadlines, w.idle = spotfirst.NewDeadlines(noSellers{}, patient{}, clock.RealClock{}), spotfirst.NewIdle(func(*apiv1.Pod) string { return "" })
+	w.deadlines, w.idle = spotfirst.NewDeadlines(noSellers{}, patient{}, clock.RealClock{}), spotfirst.NewIdle(func(*apiv1.Pod) string { return "" }, func(*apiv1.Pod) bool { return false })
 	ctx, _, _ := testutil.NewContext(nil, nil)
 	_, err := w.idle.After(pods.NewCombinedPodListProcessor(nil)).Process(ctx, []*apiv1.Pod{pod})
 	require.NoError(t, err)

@@ -189,6 +189,18 @@ func (d *Deferral) StandsFor(pod *apiv1.Pod) *apiv1.Pod {
 	return d.standIns.gangs[at.gang].Pods[at.pod]
 }
 
+// SupervisedJobOf returns the Ref of the gang of stand-ins that the pod is of, which is that of its job; "" if it is no stand-in of the last loop.
+func (d *Deferral) SupervisedJobOf(pod *apiv1.Pod) string {
+	if d.standIns == nil {
+		return ""
+	}
+	at, isStandIn := d.standIns.members[pod.UID]
+	if !isStandIn {
+		return ""
+	}
+	return d.standIns.gangs[at.gang].Ref
+}
+
 // AnyZone returns whether the gang of the pod may be bought in several zones.
 func (d *Deferral) AnyZone(pod *apiv1.Pod) bool {
 	allowed, _ := anyZone(pod) // the error was reported

@@ -182,7 +182,7 @@ func TestWhoeverWaitsForSpotIsOnDemandInTime(t *testing.T) {
 func TestAnIdleJobWaitsForSpotToLast(t *testing.T) {
 	fake := clocktesting.NewFakePassiveClock(testutil.Epoch)
 	shop := newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand})
-	idle := NewIdle(func(*apiv1.Pod) string { return "" })
+	idle := NewIdle(func(*apiv1.Pod) string { return "" }, func(*apiv1.Pod) bool { return false })
 	policy := NewPolicy(Config{Offerings: shop, Restart: restart, Clock: fake, Deadlines: NewDeadlines(shop, patient{}, fake), Idle: idle, HasRun: func(*apiv1.Pod) bool { return true }})
 	pod := testutil.NewPod("p", until("30h", "24h")...)
 	of := func(pods ...*apiv1.Pod) {
@@ -197,8 +197,10 @@ func TestAnIdleJobWaitsForSpotToLast(t *testing.T) {
 	assert.Equal(t, untilLasting, policy.Wait("spot", pod))
 	assert.Equal(t, 6*time.Hour-2*restart, policy.Wait("od", pod), "and for on-demand as long as in an outage")
 	assert.False(t, policy.Allows("spot", []*apiv1.Pod{pod}))
-	assert.Zero(t, policy.Wait("od", testutil.NewPod("p", append(until("30h", "24h"), wishing("0s"))...)))
-	other := testutil.NewPod("q", until("30h", "24h")...)
+	wishes := testutil.NewPod("p", append(until("30h", "24h"), wishing("30m"))...)
+	assert.Zero(t, policy.Wait("spot", wishes), "it says for how long to wait")
+	launcher, other := testutil.NewPod("l", testutil.WithoutGPU), testutil.NewPod("q", until("30h", "24h")...)
+	assert.False(t, policy.Allows("spot", []*apiv1.Pod{pod, launcher}))
 	assert.True(t, policy.Allows("spot", []*apiv1.Pod{pod, other}), "another of its gang does not wait")
 	of()
 	assert.Zero(t, policy.Wait("spot", pod))

@@ -21,12 +21,16 @@ import (
 // Has is safe for concurrent use.
 type Idle struct {
 	jobs Jobs
+	// hasMaxWait returns whether the job of the pod waits for capacity no longer than its owner allows.
+	hasMaxWait func(*apiv1.Pod) bool
 	// pods are those of such jobs, as of the last loop.
 	pods atomic.Pointer[sets.Set[types.UID]]
 }
 
-// NewIdle returns an Idle for the pods of the jobs.
-func NewIdle(jobs Jobs) *Idle { return &Idle{jobs: jobs} }
+// NewIdle returns an Idle for the pods of the jobs. Those of jobs with a maximum wait are not idle: it would be over while there is spot.
+func NewIdle(jobs Jobs, hasMaxWait func(*apiv1.Pod) bool) *Idle {
+	return &Idle{jobs: jobs, hasMaxWait: hasMaxWait}
+}
 
 // Has returns whether the pod has no place, and no other one of its job has, as of the last loop. Pods of ProvisioningRequests are not idle: core enters
 // in a request what came of it, so it is tried once. It may be called for nil.
@@ -68,7 +72,7 @@ func (a *idleAfter) Process(ctx *cacontext.AutoscalingContext, unschedulable []*
 func (i *Idle) among(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) (idle sets.Set[types.UID], err error) {
 	jobs, namespaces := map[string][]*apiv1.Pod{}, sets.New[string]()
 	for _, pod := range left {
-		if _, stated := pod.Annotations[api.AnnotationDeadline]; stated && !processors.IsProvisioningRequest(pod) {
+		if _, stated := pod.Annotations[api.AnnotationDeadline]; stated && !processors.IsProvisioningRequest(pod) && !i.hasMaxWait(pod) {
 			key := i.jobs.keyOf(pod)
 			jobs[key] = append(jobs[key], pod)
 			namespaces.Insert(pod.Namespace)
@@ -78,9 +82,16 @@ func (i *Idle) among(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) (idle
 	if len(jobs) == 0 {
 		return idle, nil
 	}
+	needGPUs := true
+	for _, pods := range jobs {
+		needGPUs = needGPUs && slices.ContainsFunc(pods, processors.RequestsGPU)
+	}
 	err = eachPlaced(ctx, namespaces, func(pod *apiv1.Pod, _ *framework.NodeInfo) {
-		key := i.jobs.keyOf(pod)
-		if processors.RequestsGPU(pod) || !slices.ContainsFunc(jobs[key], processors.RequestsGPU) {
+		hasGPU := processors.RequestsGPU(pod)
+		if needGPUs && !hasGPU || len(jobs) == 0 { // there may be 150,000 pods
+			return
+		}
+		if key := i.jobs.keyOf(pod); hasGPU || !slices.ContainsFunc(jobs[key], processors.RequestsGPU) {
 			delete(jobs, key)
 		}
 	})

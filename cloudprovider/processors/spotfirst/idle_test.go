@@ -33,6 +33,7 @@ func TestAJobIsIdleWhileNoneOfItsPodsHasAPlace(t *testing.T) {
 		"one that is being deleted":     {of("r", "train", deleted), of("a", "train", timed), true},
 		"its launcher":                  {of("r", "train", testutil.WithoutGPU), of("a", "train", timed), true},
 		"another of a job without GPUs": {of("r", "train", testutil.WithoutGPU), of("a", "train", timed, testutil.WithoutGPU), false},
+		"a maximum wait":                {nil, of("a", "train", timed, testutil.Labelled("max-wait", "30m")), false},
 		"no deadline":                   {nil, of("a", "train"), false},
 		"of a ProvisioningRequest":      {nil, of("a", "train", timed, requested), false},
 	} {
@@ -45,7 +46,7 @@ func TestAJobIsIdleWhileNoneOfItsPodsHasAPlace(t *testing.T) {
 			}
 			ctx, _, _ := testutil.NewContext(nil, nil)
 			require.NoError(t, ctx.ClusterSnapshot.SetClusterState([]*apiv1.Node{node}, running, nil))
-			idle := NewIdle(func(pod *apiv1.Pod) string { return pod.Labels["job"] })
+			idle := NewIdle(func(pod *apiv1.Pod) string { return pod.Labels["job"] }, func(pod *apiv1.Pod) bool { return pod.Labels["max-wait"] != "" })
 			assert.False(t, idle.Has(c.pending), "no loop has looked yet")
 			left, err := idle.After(pods.NewCombinedPodListProcessor(nil)).Process(ctx, []*apiv1.Pod{c.pending})
 			require.NoError(t, err)

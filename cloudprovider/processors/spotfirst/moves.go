@@ -21,13 +21,14 @@ const mostOfferings = 12
 // Moves says which jobs on on-demand instances are to move to spot ones. It is safe for concurrent use.
 type Moves struct {
 	deadlines *Deadlines
+	progress  Progress
 	terms     pricing.Terms
 	clock     clock.PassiveClock
 }
 
-// NewMoves returns Moves that know the market as the Deadlines do.
-func NewMoves(deadlines *Deadlines, terms pricing.Terms, clock clock.PassiveClock) *Moves {
-	return &Moves{deadlines: deadlines, terms: terms, clock: clock}
+// NewMoves returns Moves that know the market as the Deadlines do. The progress may be nil.
+func NewMoves(deadlines *Deadlines, progress Progress, terms pricing.Terms, clock clock.PassiveClock) *Moves {
+	return &Moves{deadlines: deadlines, progress: progress, terms: terms, clock: clock}
 }
 
 // Job is a job that may move.
@@ -47,6 +48,8 @@ type Plan struct {
 	OnDemand, Spot float64
 	// Offerings are those on which each of the pods may be for the move to pay.
 	Offerings [][]pricing.Offering
+	// Work is how much useful work of the job is left, negative if it does not say.
+	Work time.Duration
 }
 
 // Saves returns what is saved per hour.
@@ -107,11 +110,15 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 		move.Losses += k.options[0].losses
 	}
 	move.Rest = move.Useful / float64(len(job.Pods)) * float64(len(job.Rest))
-	plan = Plan{OnDemand: move.OnDemand, Spot: move.Useful, Offerings: make([][]pricing.Offering, len(job.Pods))}
-	terms, byTable := m.terms.With(left.ValueOfTime), decided && !slices.ContainsFunc(job.Rest, processors.RequestsGPU)
+	pay := pricing.Move.Pays
+	if decided && !slices.ContainsFunc(job.Rest, countsIn(job.Pods)) {
+		pay = pricing.Move.IsWorthIt // the table knows how long it goes on
+	}
+	plan = Plan{OnDemand: move.OnDemand, Spot: move.Useful, Work: left.Work, Offerings: make([][]pricing.Offering, len(job.Pods))}
+	terms := m.terms.With(left.ValueOfTime)
 	for _, k := range kinds {
 		for _, o := range k.options[:min(len(k.options), mostOfferings)] {
-			if byTable || k.with(o, move).Pays(terms) {
+			if pay(k.with(o, move), terms) {
 				k.paying = append(k.paying, o.Offering)
 			}
 		}
@@ -119,7 +126,15 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 			plan.Offerings[pod] = k.paying
 		}
 	}
-	return plan, byTable || move.Pays(terms)
+	return plan, pay(move, terms)
+}
+
+// countsIn returns whether a pod counts in a job with these pods: if some of them request GPUs, only those that do.
+func countsIn(pods []*apiv1.Pod) func(*apiv1.Pod) bool {
+	if slices.ContainsFunc(pods, processors.RequestsGPU) {
+		return processors.RequestsGPU
+	}
+	return func(*apiv1.Pod) bool { return true }
 }
 
 // priceOf returns what the Nodes cost per hour, and false if that is not known.
@@ -143,7 +158,7 @@ func (k *kind) with(o option, move pricing.Move) pricing.Move {
 
 // kinds returns the pods of the job by the nodes that they may be on, each with its options, the cheapest first. If the job states how much work and
 // slack it has left, those are left on which it is expected to cost less until it is over than on demand; decided is false if too little is known
-// for that.
+// for that. Of a job with GPUs that is decided by the pods that request some.
 func (m *Moves) kinds(job Job, left deadline.Job) (kinds []*kind, decided bool) {
 	index := map[*deadline.Offers]*kind{}
 	for i, pod := range job.Pods {
@@ -157,9 +172,14 @@ func (m *Moves) kinds(job Job, left deadline.Job) (kinds []*kind, decided bool) 
 		k.pods = append(k.pods, i)
 	}
 	decided = left.Slack > 0
+	isCounted := countsIn(job.Pods)
 	for offers, k := range index {
-		better, known := m.deadlines.chooser.Better(offers, left)
-		decided = decided && known
+		var better []pricing.Offering
+		known := false
+		if isCounted(job.Pods[k.pods[0]]) {
+			better, known = m.deadlines.chooser.Better(offers, left)
+			decided = decided && known
+		}
 		is := sets.New(better...)
 		for _, o := range m.deadlines.chooser.Spot(offers, left.ValueOfTime) {
 			if job.Zone != "" && o.Zone != job.Zone || known && !is.Has(o.Offering) {
@@ -177,21 +197,18 @@ func (m *Moves) kinds(job Job, left deadline.Job) (kinds []*kind, decided bool) 
 	return kinds, decided
 }
 
-// leftOf returns how much work is left of the job, negative if no pod states it, and how much longer it is until its deadline, 0 if not all pods state
-// both. It returns false if the deadline allows no move.
+// leftOf returns how much work is left of the job, negative if no pod states it, and how much longer it is until its deadline, 0 if not all pods that
+// count state both. It returns false if the deadline allows no move.
 func (m *Moves) leftOf(job Job) (left deadline.Job, mayLeave bool) {
 	left = deadline.Job{Work: -1, Slack: math.MaxInt64, ValueOfTime: pricing.ValueOfTime(slices.Concat(job.Pods, job.Rest)...)}
-	ran := m.clock.Since(job.Since)
-	all := true
+	all, isCounted := true, countsIn(job.Pods)
 	for _, pod := range job.Pods {
 		s, _ := settingsOf(pod)
 		left.Namespace = pod.Namespace
-		if s.work >= 0 {
-			s.work = max(0, s.work-ran)
-			left.Work = max(left.Work, s.work)
-		}
+		s = s.leaving(m.progress, pod, job.Since, m.terms.Restart, m.clock.Now())
+		left.Work = max(left.Work, s.work)
 		slack, hasDeadline := s.slack(m.clock.Now())
-		all = all && hasDeadline
+		all = all && (hasDeadline || !isCounted(pod))
 		switch {
 		case !s.deadline.IsZero() && !hasDeadline, hasDeadline && slack-m.terms.Restart < restarts*m.terms.Restart:
 			return left, false
@@ -199,7 +216,7 @@ func (m *Moves) leftOf(job Job) (left deadline.Job, mayLeave bool) {
 			left.Slack = min(left.Slack, slack)
 		}
 	}
-	if !all {
+	if !all || left.Work < 0 {
 		left.Slack = 0
 	}
 	return left, true

@@ -61,12 +61,13 @@ func TestAMovePaysByHowLongTheJobGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(now)
 			deadlines := NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), &c.market, clock)
-			moves := NewMoves(deadlines, pricing.Terms{Restart: restart}, clock)
+			moves := NewMoves(deadlines, nil, pricing.Terms{Restart: restart}, clock)
 			plan, pays := moves.Plan(Job{
 				Pods: []*apiv1.Pod{gpuPod("p", c.options...), gpuPod("q", c.options...)}, Nodes: []*apiv1.Node{{}, {}}, Since: now.Add(-c.ran),
 			})
 			assert.Equal(t, c.pays, pays)
 			if pays {
+				plan.Work = 0
 				assert.Equal(t, Plan{Spot: 2, OnDemand: 6, Offerings: [][]pricing.Offering{{a10Spot}, {a10Spot}}}, plan)
 			}
 		})
@@ -77,12 +78,12 @@ func TestAJobOfWhichAPartIsOnSpotMovesOnlyIfTheRestartOfThatPaysToo(t *testing.T
 	now := testutil.Epoch
 	market := certain{decides: true, better: []pricing.Offering{a10Spot}}
 	clock := clocktesting.NewFakePassiveClock(now)
-	moves := NewMoves(NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), &market, clock), pricing.Terms{Restart: restart}, clock)
+	moves := NewMoves(NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), &market, clock), nil, pricing.Terms{Restart: restart}, clock)
 	timed := []testutil.PodOption{testutil.Annotated(api.AnnotationDeadline, now.Add(26*time.Hour).Format(time.RFC3339)), testutil.Annotated(api.AnnotationWork, "24h")}
 	job := Job{Pods: []*apiv1.Pod{gpuPod("p", timed...)}, Nodes: []*apiv1.Node{{}}, Since: now.Add(-10 * time.Minute), Rest: []*apiv1.Pod{testutil.NewPod("launcher", testutil.WithoutGPU)}}
 	_, pays := moves.Plan(job)
 	assert.True(t, pays, "a launcher costs nothing")
-	assert.Equal(t, deadline.Job{Namespace: "ml", Work: 23*time.Hour + 50*time.Minute, Slack: 2*time.Hour + 10*time.Minute}, market.job)
+	assert.Equal(t, deadline.Job{Namespace: "ml", Work: 24 * time.Hour, Slack: 2 * time.Hour}, market.job)
 	job.Rest = []*apiv1.Pod{gpuPod("q", timed...)}
 	_, pays = moves.Plan(job)
 	assert.False(t, pays)
@@ -94,6 +95,37 @@ func TestAJobOfWhichAPartIsOnSpotMovesOnlyIfTheRestartOfThatPaysToo(t *testing.T
 	assert.False(t, pays, "it had better stay on demand")
 }
 
+func TestAJobMovesByTheTableOnlyToWholeInstancesThatCostLess(t *testing.T) {
+	offer := func(kind string, share, cost float64) deadline.Priced {
+		return deadline.Priced{Offer: deadline.Offer{Offering: pricing.Offering{InstanceType: kind, Zone: "a", Spot: true}, Share: share}, Cost: cost}
+	}
+	clock := clocktesting.NewFakePassiveClock(testutil.Epoch)
+	eight, single, dear := offer("eight", .125, 1), offer("single", 1, 1.2), offer("dear", 1, 2.8)
+	market := &priced{offers: []deadline.Priced{eight, single, dear}}
+	market.better, market.decides = []pricing.Offering{eight.Offering, single.Offering, dear.Offering}, true
+	moves := NewMoves(NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), market, clock), nil, pricing.Terms{Restart: restart}, clock)
+	job := Job{Pods: []*apiv1.Pod{gpuPod("p", until("30h", "24h")...)}, Nodes: []*apiv1.Node{{}}, Since: testutil.Epoch}
+	plan, pays := moves.Plan(job)
+	assert.True(t, pays)
+	assert.Equal(t, [][]pricing.Offering{{single.Offering}}, plan.Offerings)
+	market.offers = market.offers[:1]
+	_, pays = moves.Plan(job)
+	assert.False(t, pays)
+}
+
+func TestALauncherDoesNotDecideForItsJob(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(testutil.Epoch)
+	shop := newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand})
+	market := &certain{decides: true, better: []pricing.Offering{a10Spot}}
+	moves := NewMoves(NewDeadlines(shop, market, clock), nil, pricing.Terms{Restart: restart}, clock)
+	launcher := testutil.NewPod("launcher", testutil.WithoutGPU, testutil.Requesting("cpu", "1"))
+	_, pays := moves.Plan(Job{Pods: []*apiv1.Pod{gpuPod("p", until("30h", "24h")...), launcher}, Nodes: []*apiv1.Node{{}, {}}, Since: testutil.Epoch})
+	assert.True(t, pays, "which states no deadline")
+	worker := testutil.NewPod("worker", append(until("30h", "24h"), testutil.WithoutGPU, testutil.Requesting("cpu", "1"))...)
+	_, pays = moves.Plan(Job{Pods: []*apiv1.Pod{worker}, Nodes: []*apiv1.Node{{}}, Since: testutil.Epoch, Rest: []*apiv1.Pod{launcher}})
+	assert.False(t, pays, "of a job without GPUs all others restart with it")
+}
+
 func gpuPod(name string, options ...testutil.PodOption) *apiv1.Pod {
 	pod := testutil.NewPod(name, options...)
 	pod.Spec.Containers = []apiv1.Container{{Resources: apiv1.ResourceRequirements{Requests: apiv1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}}}
@@ -102,7 +134,7 @@ func gpuPod(name string, options ...testutil.PodOption) *apiv1.Pod {
 
 // priced has offers of its own prices. On demand costs 3.
 type priced struct {
-	listener
+	certain
 	offers      []deadline.Priced
 	valueOfTime *float64
 }
@@ -118,7 +150,7 @@ func TestAMoveIsPlannedWithWholeInstancesOnWhichItPays(t *testing.T) {
 	}
 	clock := clocktesting.NewFakePassiveClock(testutil.Epoch)
 	market := &priced{offers: []deadline.Priced{offer("eight", "a", .125, .3), offer("dear", "a", 1, 2.8), offer("single", "b", 1, 1.2), offer("single", "a", 1, 1)}}
-	moves := NewMoves(NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), market, clock), pricing.Terms{Restart: restart}, clock)
+	moves := NewMoves(NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), market, clock), nil, pricing.Terms{Restart: restart}, clock)
 	job := Job{Pods: []*apiv1.Pod{gpuPod("p")}, Nodes: []*apiv1.Node{{}}, Since: testutil.Epoch.Add(-3 * time.Hour)}
 	plan, pays := moves.Plan(job)
 	assert.True(t, pays)
@@ -160,7 +192,7 @@ func TestAMoveIsPlannedWithWholeInstancesOnWhichItPays(t *testing.T) {
 }
 
 func TestThePodSaysWhetherItMoves(t *testing.T) {
-	moves := NewMoves(nil, pricing.Terms{}, nil)
+	moves := NewMoves(nil, nil, pricing.Terms{}, nil)
 	for value, want := range map[string][2]bool{"true": {true, true}, "false": {false, true}, "maybe": {false, false}} {
 		wanted, said := moves.Wanted(testutil.NewPod("p", testutil.Annotated(api.AnnotationMoveToSpot, value)))
 		assert.Equal(t, want, [2]bool{wanted, said}, value)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	apiv1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/autoscaler/cluster-autoscaler/cloudprovider"
 	"k8s.io/utils/clock"
@@ -46,6 +47,9 @@ type Policy struct {
 	config Config
 	// spotAnyway allows spot instances for pods that should be on demand by now: there is nothing else.
 	spotAnyway bool
+	// left is the work that is left of the jobs of pods, until a time: each is asked for each offering.
+	left      map[types.UID]time.Duration
+	leftUntil time.Time
 }
 
 // Config is what a Policy needs. Offerings and Clock are required.
@@ -59,6 +63,8 @@ type Config struct {
 	Deadlines *Deadlines
 	// Floors know which pods are to be on demand because of the on-demand floor of their job. It may be nil.
 	Floors *Floors
+	// Progress knows how much of the work that a pod states is saved. It may be nil.
+	Progress Progress
 	// Idle knows which pods may wait for spot that has just come back to last. It may be nil: then none does.
 	Idle  *Idle
 	Clock clock.PassiveClock
@@ -78,7 +84,7 @@ func NewPolicy(config Config) *Policy {
 // if they would cost more, never. For a pod that is to be on demand only it is the reverse.
 func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	now := p.config.Clock.Now()
-	s, _ := settingsOf(pod)
+	s := p.settingsOf(pod, now)
 	slack, hasDeadline := s.slack(now)
 	wait, onDemand := p.config.Offerings.OnDemandAfter(groupID)
 	safe := slack - restarts*p.config.Restart
@@ -98,7 +104,7 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 		return Never
 	case choice == deadline.OnDemand, choice == deadline.Any:
 		return 0
-	case (choice == deadline.Spot || choice == deadline.Wait) && s.wait < 0:
+	case choice == deadline.Spot && s.wait < 0, choice == deadline.Wait:
 		return max(0, safe)
 	case p.config.HasRun(pod):
 		return 0
@@ -117,10 +123,11 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 	is := len(pods) == 0
 	onDemand, others := p.Apart(pods)
+	needGPUs := slices.ContainsFunc(others, processors.RequestsGPU)
 	for _, pod := range others {
 		switch p.Wait(groupID, pod) {
 		case 0:
-			is = true
+			is = is || !needGPUs || processors.RequestsGPU(pod) // a launcher that waits for nothing starts nothing
 		case Never:
 			return false
 		}
@@ -172,6 +179,29 @@ func (p *Policy) AllowSpot(pods []*apiv1.Pod, buy func()) {
 	buy()
 }
 
+// settingsOf returns the settings of the pod, with the work that is left of its job. What a pod that runs, and acknowledges when its work is saved, has
+// done by now counts as saved: the pod is to be replaced, and is asked for that.
+func (p *Policy) settingsOf(pod *apiv1.Pod, now time.Time) settings {
+	s, _ := settingsOf(pod)
+	if p.config.Progress == nil || s.work <= 0 || s.deadline.IsZero() {
+		return s
+	}
+	if !now.Before(p.leftUntil) {
+		p.leftUntil, p.left = now.Add(choiceFor), map[types.UID]time.Duration{}
+	}
+	left, known := p.left[pod.UID]
+	if !known {
+		var since time.Time
+		if awaits(pod) {
+			since = startOf(pod)
+		}
+		left = s.leaving(p.config.Progress, pod, since, p.config.Restart, now).work
+		p.left[pod.UID] = left
+	}
+	s.work = left
+	return s
+}
+
 // choose returns what may be bought for the pod by what is known of the market. Undecided are pods without a deadline, and those with no time to
 // spare, which are to be on demand whatever it costs.
 func (p *Policy) choose(pod *apiv1.Pod, s settings, now time.Time) deadline.Choice {
@@ -179,14 +209,15 @@ func (p *Policy) choose(pod *apiv1.Pod, s settings, now time.Time) deadline.Choi
 	if !hasDeadline || s.wait == Never || p.isOnDemandOnly(pod, s) || slack < restarts*p.config.Restart {
 		return deadline.Undecided
 	}
-	return p.config.Deadlines.choose(pod, s.work, slack, p.config.Idle.Has(pod))
+	// Whoever says for how long to wait before on-demand is bought wants it no later, nor in place of spot that is there.
+	return p.config.Deadlines.choose(pod, s.work, slack, s.wait < 0 && p.config.Idle.Has(pod))
 }
 
 // isLate returns whether one of the pods is to have no spot instances: because its deadline is close, or because they would cost more until then.
 func (p *Policy) isLate(pods []*apiv1.Pod) bool {
 	now := p.config.Clock.Now()
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool {
-		s, _ := settingsOf(pod)
+		s := p.settingsOf(pod, now)
 		slack, hasDeadline := s.slack(now)
 		isClose := hasDeadline && slack < restarts*p.config.Restart && s.wait != Never && !p.isOnDemandOnly(pod, s)
 		return isClose || p.choose(pod, s, now) == deadline.OnDemand

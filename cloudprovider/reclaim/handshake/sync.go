@@ -84,6 +84,9 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.config.Clock.Since(l.firstSeen()).Seconds())
 	}
 	c.table.conclude(l.party, s, checkpointAcknowledged)
+	if c.config.Saved != nil {
+		c.config.Saved(l.party.Ref, l.pods, s.requested, c.config.Clock.Now())
+	}
 	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
 	c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The work is saved (request %s), %s before the release", s.id, s.left(c.config.Clock.Now()))
 }

@@ -23,6 +23,7 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/jobs/intervals"
 	"gpu-spot-autoscaler/cloudprovider/jobs/moves"
 	"gpu-spot-autoscaler/cloudprovider/jobs/podindex"
+	"gpu-spot-autoscaler/cloudprovider/jobs/progress"
 	"gpu-spot-autoscaler/cloudprovider/jobs/supervisor"
 	"gpu-spot-autoscaler/cloudprovider/problems"
 	"gpu-spot-autoscaler/cloudprovider/processors/explain"
@@ -70,6 +71,7 @@ type parts struct {
 	reclaimer  *reclaim.Controller
 	supervisor *supervisor.Supervisor
 	intervals  *intervals.Adviser
+	progress   *progress.Progress
 	provider   *ess.Provider
 	// moves is nil in a dry run, and if the provider is served to another core, which cannot be asked to buy for pods that do not exist.
 	moves *moves.Moves
@@ -115,6 +117,7 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	group.Go(func() error { p.market.Run(ctx); return nil })
 	group.Go(func() error { p.stock.Run(ctx); return nil })
 	group.Go(func() error { p.deadlines.Run(ctx); return nil })
+	group.Go(func() error { p.progress.Run(ctx); return nil })
 	group.Go(func() error { return unlessDone(ctx, p.jobs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.gangs.Run(ctx)) })
 	group.Go(func() error { return unlessDone(ctx, p.reclaimer.Run(ctx)) })
@@ -129,15 +132,6 @@ func (p *parts) run(ctx context.Context, r *replica) error {
 	})
 	group.Go(func() error { return p.lead(ctx, r) })
 	return group.Wait()
-}
-
-// advise advises jobs how often to save a checkpoint. It begins once the pools are known, which say how long their instances are kept.
-func (p *parts) advise(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-	case <-p.provider.FirstRead():
-		p.intervals.Run(ctx)
-	}
 }
 
 // lead runs core's loop, or serves the provider to another core, once the pools are known. It ends the provider in any case: other parts
@@ -305,7 +299,7 @@ func build(ctx context.Context, config *Config, snapshotter debuggingsnapshot.De
 	if config.DryRun == nil {
 		p.moves = newMoves(config, p, s, trigger.NotifyGang)
 	}
-	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, podJobs{supervision{p.supervisor, p.moves}, p.gangs, p.jobs, p.moves})
+	p.pods = newPodFlow(config, p.provisioning, p.provider, p.deadlines, arrivals, podJobs{supervision{p.supervisor, p.moves}, p.gangs, p.jobs, p.moves, p.progress, p.supervisor.HasMaxWait})
 	if err := p.addReclaimer(config, s, p.pods.reclaiming.AllPlaced, p.pods.replacementReady(config), p.pods.movesReady); err != nil {
 		return nil, err
 	}
@@ -377,6 +371,7 @@ func newParts(ctx context.Context, config *Config, wake, wakeForGang func()) (p 
 		return nil, nil, err
 	}
 	p.intervals = newAdviser(config, p, memory, s.kube.Recorder)
+	p.progress = progress.New(progress.Config{Jobs: jobs.NewNotes(p.jobs), Clock: config.Clock, Restart: config.Terms.Restart})
 	p.deadlines = deadline.NewDesk(deadline.Config{Memory: memory, Price: marketPrice(p.prices), Terms: config.Terms, Clock: config.Clock})
 	p.market = newKeeper(config, memory, p.provider, p.prices, s.events)
 	p.stock = newWatch(config, memory, p.prices, s.events)

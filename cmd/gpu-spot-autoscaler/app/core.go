@@ -90,12 +90,28 @@ func (f *podFlow) groupOf(pod *apiv1.Pod, jobs podJobs) string {
 	return jobs.of.Member(f.deferral.StandsFor(pod)).Ref.String()
 }
 
+// jobOf returns the job of the pod, also of one that does not exist, or else its gang.
+func (f *podFlow) jobOf(pod *apiv1.Pod, all podJobs) string {
+	if job := f.deferral.SupervisedJobOf(pod); job != "" && !moves.IsRef(job) {
+		return job
+	}
+	if all.of != nil {
+		if member := all.of.Member(f.deferral.StandsFor(pod)); member.System != jobs.SystemPod {
+			return member.Ref.String()
+		}
+	}
+	return f.groupOf(pod, all)
+}
+
 // podJobs know the jobs of pods. Each of them may be nil.
 type podJobs struct {
 	supervision podlist.Supervision
 	natives     podlist.NativeGangs
 	of          *jobs.Registry
 	moves       *moves.Moves
+	progress    spotfirst.Progress
+	// hasMaxWait is Supervisor.HasMaxWait.
+	hasMaxWait func(pod *apiv1.Pod, held string) bool
 }
 
 // newPodFlow constructs the parts. The provisioning may be nil.
@@ -103,11 +119,13 @@ func newPodFlow(config *Config, provisioning *provisioning, provider *ess.Provid
 	flow := &podFlow{added: &podlist.AddedPods{}, skipped: &reasons.Skipped{}, judgements: explain.NewJudgements(config.Clock)}
 	places := podlist.NewPlaces()
 	flow.deadlines = spotfirst.NewDeadlines(provider, desk, config.Clock)
-	jobOf := func(pod *apiv1.Pod) string { return flow.groupOf(pod, jobs) }
-	flow.floors, flow.idle = spotfirst.NewFloors(jobOf, podlist.IsStandIn), spotfirst.NewIdle(jobOf)
+	flow.floors = spotfirst.NewFloors(func(pod *apiv1.Pod) string { return flow.groupOf(pod, jobs) }, podlist.IsStandIn)
+	flow.idle = spotfirst.NewIdle(func(pod *apiv1.Pod) string { return flow.jobOf(pod, jobs) }, func(pod *apiv1.Pod) bool {
+		return jobs.hasMaxWait != nil && jobs.hasMaxWait(flow.deferral.StandsFor(pod), flow.deferral.SupervisedJobOf(pod))
+	})
 	policy := spotfirst.NewPolicy(spotfirst.Config{
 		Offerings: provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: flow.deadlines, Floors: flow.floors,
-		Idle: flow.idle, HasRun: flow.hasRun,
+		Progress: jobs.progress, Idle: flow.idle, HasRun: flow.hasRun,
 	})
 	chain := podlist.NewDefault(places, policy, flow.floors)
 	var inner scaleup.Orchestrator = orchestrator.New()
@@ -229,7 +247,8 @@ func newExplainer(config *Config, p *parts) (*explain.Explainer, error) {
 	return explain.New(explain.Config{
 		Provider: p.provider, Skipped: p.pods.skipped, Judgements: p.pods.judgements, Problems: p.poolProblems, Currency: config.Cloud.Currency,
 		Policy: spotfirst.NewPolicy(spotfirst.Config{
-			Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: p.pods.deadlines, Floors: p.pods.floors, Idle: p.pods.idle,
+			Offerings: p.provider, Restart: config.Terms.Restart, Clock: config.Clock, Deadlines: p.pods.deadlines, Floors: p.pods.floors,
+			Progress: p.progress, Idle: p.pods.idle,
 		}),
 		Pods: p.informers.Core().V1().Pods().Lister(), Nodes: p.informers.Core().V1().Nodes().Lister(), DaemonSets: p.informers.Apps().V1().DaemonSets().Lister(),
 		Handle: handle, Taints: taints.NewTaintConfig(autoscaling), Parallelism: autoscaling.ClusterSnapshotParallelism,

@@ -70,11 +70,20 @@ func newAdviser(config *Config, p *parts, memory *market.Memory, recorder record
 	})
 }
 
+// advise advises jobs how often to save a checkpoint. It begins once the pools are known, which say how long their instances are kept.
+func (p *parts) advise(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-p.provider.FirstRead():
+		p.intervals.Run(ctx)
+	}
+}
+
 // newMoves returns what has jobs move from on-demand instances to spot ones. It calls wake for a loop that looks for spot.
 func newMoves(config *Config, p *parts, s *shared, wake func()) *moves.Moves {
 	deadlines := spotfirst.NewDeadlines(p.provider, p.deadlines, config.Clock)
 	return moves.New(moves.Config{
-		Jobs: p.jobs, Pools: p.provider, Market: spotfirst.NewMoves(deadlines, config.Terms, config.Clock), Pods: s.pods,
+		Jobs: p.jobs, Pools: p.provider, Market: spotfirst.NewMoves(deadlines, p.progress, config.Terms, config.Clock), Pods: s.pods,
 		Nodes: p.informers.Core().V1().Nodes().Lister(), Recorder: s.kube.Recorder, Clock: config.Clock, Wake: wake,
 		Move: func(ctx context.Context, nodes []*corev1.Node) { p.reclaimer.Move(ctx, nodes) },
 	})

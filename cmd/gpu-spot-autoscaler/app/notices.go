@@ -65,7 +65,7 @@ func (p *parts) addReclaimer(config *Config, s *shared, replaced, ready, movesRe
 	p.reclaimer, err = reclaim.New(reclaim.Config{
 		Cluster: s.reclaims.cluster, Notices: s.reclaims.notices, Removals: s.reclaims.removals, Cloud: config.Cloud, Jobs: p.jobs, Client: s.drains,
 		MarkClient: s.marks, Recorder: s.kube.Recorder, Clock: config.Clock, PollInterval: config.ReclaimPollInterval, OnNotice: s.wake,
-		Replaced: replaced, ReplacementReady: ready, MovesReady: movesReady, ReplaceWait: config.ReclaimReplaceWait,
+		Replaced: replaced, ReplacementReady: ready, MovesReady: movesReady, ReplaceWait: config.ReclaimReplaceWait, Saved: p.progress.Note,
 		PodsPerSecond: config.ReclaimRateLimits.PodsPerSecond(), Faults: faults, Pools: p.provider, Problems: p.problems,
 	})
 	return err

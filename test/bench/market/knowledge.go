@@ -33,6 +33,8 @@ type sighted struct {
 	trace *trace
 	terms finish.Terms
 	knows knowledge
+	// leavesSpot is whether a job may leave a spot instance for another. The autoscaler moves jobs from on-demand to spot only.
+	leavesSpot bool
 	// poll is how many ticks there are between two looks, tick how long one is.
 	poll    int
 	tick    time.Duration
@@ -45,7 +47,7 @@ type sighted struct {
 // newSighted looks at all of the trace that may be seen. Nothing that a planner is asked about a tick, or that it has learnt, is of a later one.
 func newSighted(t *trace, j job, o options, with setting) *sighted {
 	s := &sighted{
-		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, planners: map[int]*finish.Planner{},
+		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, leavesSpot: o.leavesSpot, planners: map[int]*finish.Planner{},
 		terms: finish.Terms{Work: j.work, Slack: j.deadline - j.work, Restart: j.restart, Protected: j.protected, OnDemand: j.onDemandPrice,
 			ValueOfTime: o.worth, // prices are per hour in all of the benchmark, and a tick is the unit of time
 		},

@@ -35,8 +35,8 @@ func (o *ours) decide(p progress, _ sight) int {
 		o.last = o.untaught(p, now)
 		return o.last
 	}
-	if p.on >= 0 {
-		o.last = p.on // the autoscaler moves running jobs from on-demand to spot only
+	if p.on >= 0 && !o.market.leavesSpot {
+		o.last = p.on
 		return o.last
 	}
 	state := finish.State{Work: p.left, Slack: p.slack(o.job), On: finish.Place(p.on), WarmUp: p.warmUp, Age: p.age}

@@ -55,7 +55,7 @@ func trimPod(pod *apiv1.Pod) {
 	// A pod that was asked acknowledges from its address, and asks the node-agent for its interval from there. Its job is waited for no longer
 	// once a container of it has ended since (isDoneTraining in cloudprovider/reclaim/handshake).
 	isAsked := pod.Annotations[api.AnnotationCheckpointRequest] != ""
-	containers := containerStatuses(pod, isAsked)
+	containers := containerStatuses(pod, isAsked, pod.Annotations[api.AnnotationWork] != "")
 	trimContainers(pod.Spec.InitContainers)
 	trimContainers(pod.Spec.Containers)
 	pod.Spec.EphemeralContainers = nil
@@ -75,8 +75,8 @@ func trimPod(pod *apiv1.Pod) {
 	pod.Status.ContainerStatuses = containers
 }
 
-// containerStatuses returns the requests of containers that are being resized, and, if asked for, when containers have ended.
-func containerStatuses(pod *apiv1.Pod, withEnds bool) (kept []apiv1.ContainerStatus) {
+// containerStatuses returns the requests of containers that are being resized, and, if asked for, when containers have ended or were started.
+func containerStatuses(pod *apiv1.Pod, withEnds, withStarts bool) (kept []apiv1.ContainerStatus) {
 	for _, status := range pod.Status.ContainerStatuses {
 		short := apiv1.ContainerStatus{Name: status.Name}
 		if isResized(status, pod.Spec.Containers) {
@@ -85,7 +85,10 @@ func containerStatuses(pod *apiv1.Pod, withEnds bool) (kept []apiv1.ContainerSta
 		if withEnds {
 			short.State, short.LastTerminationState = endOf(status.State), endOf(status.LastTerminationState)
 		}
-		if short.Resources != nil || short.State.Terminated != nil || short.LastTerminationState.Terminated != nil {
+		if withStarts {
+			short.State = startOf(status.State, short.State)
+		}
+		if short.Resources != nil || short.State != (apiv1.ContainerState{}) || short.LastTerminationState.Terminated != nil {
 			kept = append(kept, short)
 		}
 	}
@@ -98,6 +101,17 @@ func endOf(state apiv1.ContainerState) (end apiv1.ContainerState) {
 		end.Terminated = &apiv1.ContainerStateTerminated{FinishedAt: state.Terminated.FinishedAt}
 	}
 	return end
+}
+
+// startOf adds to what is kept of the state when the container was started.
+func startOf(state, kept apiv1.ContainerState) apiv1.ContainerState {
+	switch {
+	case state.Running != nil:
+		kept.Running = &apiv1.ContainerStateRunning{StartedAt: state.Running.StartedAt}
+	case kept.Terminated != nil:
+		kept.Terminated.StartedAt = state.Terminated.StartedAt
+	}
+	return kept
 }
 
 // trimContainers keeps requests, limits and the ports that two pods cannot both have on a node.

@@ -57,6 +57,26 @@ func TestTrimmedPodThatWasAskedForACheckpointKeepsWhenItsContainersEnded(t *test
 	assert.Empty(t, pod.Status.ContainerStatuses)
 }
 
+// Package progress and spotfirst read it.
+func TestTrimmedPodThatStatesItsWorkKeepsWhenItsContainersWereStarted(t *testing.T) {
+	running := apiv1.ContainerState{Running: &apiv1.ContainerStateRunning{StartedAt: metav1.Unix(50, 0)}}
+	pod := &apiv1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.AnnotationWork: "24h", api.AnnotationCheckpointRequest: "1-a"}},
+		Status: apiv1.PodStatus{ContainerStatuses: []apiv1.ContainerStatus{
+			{Name: "runs", ImageID: "i", State: *running.DeepCopy()},
+			{Name: "ended", ImageID: "i", State: apiv1.ContainerState{Terminated: &apiv1.ContainerStateTerminated{StartedAt: metav1.Unix(50, 0), FinishedAt: metav1.Unix(100, 0), Message: "long"}}},
+		}},
+	}
+	ended := apiv1.ContainerState{Terminated: &apiv1.ContainerStateTerminated{StartedAt: metav1.Unix(50, 0), FinishedAt: metav1.Unix(100, 0)}}
+	for range 2 {
+		trimPod(pod)
+		assert.Equal(t, []apiv1.ContainerStatus{{Name: "runs", State: running}, {Name: "ended", State: ended}}, pod.Status.ContainerStatuses)
+	}
+	delete(pod.Annotations, api.AnnotationCheckpointRequest)
+	trimPod(pod)
+	assert.Equal(t, []apiv1.ContainerStatus{{Name: "runs", State: running}}, pod.Status.ContainerStatuses)
+}
+
 func TestTrimmedPodKeepsWhatDecidesWhereItGoes(t *testing.T) {
 	always := apiv1.ContainerRestartPolicyAlways
 	affinity := &apiv1.Affinity{NodeAffinity: &apiv1.NodeAffinity{}}

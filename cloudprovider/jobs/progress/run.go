@@ -1,0 +1,71 @@
+package progress
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"gpu-spot-autoscaler/cloudprovider/api"
+	"gpu-spot-autoscaler/cloudprovider/jobs"
+)
+
+// run is how long a job has run since it was started last.
+type run struct {
+	// of is the work that its pods state.
+	of          string
+	from, until time.Time
+	// pods are how many trained, without launchers.
+	pods int
+}
+
+// runOf returns the run of a job that was asked for a checkpoint at a time, and false if its pods do not state their work and their deadline. It began
+// when the last container was started: whatever ran before may have waited for that, or have been lost with what it replaced.
+func (p *Progress) runOf(pods []*corev1.Pod, asked time.Time) (r run, counts bool) {
+	for _, pod := range pods {
+		if isTimed(pod) {
+			r.of, counts = pod.Annotations[api.AnnotationWork], true
+		}
+		started := startOf(pod, asked)
+		if started.After(r.from) {
+			r.from = started
+		}
+		if !started.IsZero() && p.config.Jobs.Member(pod).Role != jobs.RoleLauncher {
+			r.pods++
+		}
+	}
+	return r, counts && r.pods > 0
+}
+
+// startOf returns when the last container of the pod was started that has not ended before a time, zero if there is none.
+func startOf(pod *corev1.Pod, until time.Time) (last time.Time) {
+	for _, container := range pod.Status.ContainerStatuses {
+		var started time.Time
+		switch state := container.State; {
+		case state.Running != nil:
+			started = state.Running.StartedAt.Time
+		case state.Terminated != nil && state.Terminated.FinishedAt.After(until):
+			started = state.Terminated.StartedAt.Time
+		}
+		if started.After(last) {
+			last = started
+		}
+	}
+	return last
+}
+
+// after returns what the job has saved with the run, if it had saved so much before. A job with fewer workers than it asks for does as much less.
+func (r run) after(before jobs.SavedWork, job jobs.Job, restart time.Duration) jobs.SavedWork {
+	if before.Of != "" && before.Of != r.of {
+		before = jobs.SavedWork{} // the owner has said anew how much is left
+	}
+	began := r.from.Add(restart)
+	if before.At.After(began) {
+		began = before.At
+	}
+	part := 1.
+	if full := job.FullReplicas(); full > 0 {
+		part = min(1, float64(r.pods)/float64(full))
+	}
+	done := time.Duration(part * float64(max(0, r.until.Sub(began))))
+	return jobs.SavedWork{Work: before.Work + done.Round(time.Second), Of: r.of, At: r.until}
+}
