@@ -234,9 +234,13 @@ type Notes struct{ *Registry }
 // NewNotes returns the Notes on the jobs of a Registry.
 func NewNotes(registry *Registry) Notes { return Notes{registry} }
 
-// NoteWork writes on the job how much of its work is saved.
+// NoteWork writes on the job how much of its work is saved. The error wraps ErrUnsupported for jobs that cannot be suspended, on which nothing may be
+// written.
 func (n Notes) NoteWork(ctx context.Context, job Job, saved SavedWork) error {
 	return n.act(ctx, job, action{name: "note", do: func(ctx context.Context, system System, job Job) (bool, error) {
+		if _, ok := system.(Suspender); !ok {
+			return false, ErrUnsupported
+		}
 		return true, n.config.Cluster.PatchJob(ctx, system.Resource(), job, Patch{}.
 			SetAnnotation(api.AnnotationWorkSaved, saved.Work.String()).
 			SetAnnotation(api.AnnotationWorkSavedOf, saved.Of).

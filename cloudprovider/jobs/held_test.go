@@ -33,6 +33,14 @@ func TestSavedWorkIsWrittenOnTheJob(t *testing.T) {
 	assert.Zero(t, left)
 }
 
+func TestNothingIsWrittenOnAJobThatCannotBeSuspended(t *testing.T) {
+	f := newFixture(t, jobstest.LeaderWorkerSet)
+	object := jobstest.Parse(t, jobstest.LeaderWorkerSet)
+	job, err := f.Registry.Get(t.Context(), jobstest.Ref("leaderworkerset", object.GetName()))
+	require.NoError(t, err)
+	assert.ErrorIs(t, jobs.NewNotes(f.Registry).NoteWork(t.Context(), job, jobs.SavedWork{Work: time.Hour, Of: "24h"}), jobs.ErrUnsupported)
+}
+
 func TestThePodsOfASuspendedJobStateWhatIsLeftOfTheirWork(t *testing.T) {
 	f := newFixture(t, jobstest.PyTorchJob)
 	job, err := f.Registry.Get(t.Context(), jobstest.Ref("pytorchjob", "bert"))

@@ -3,6 +3,7 @@ package deadline
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -16,6 +17,8 @@ import (
 const (
 	// learnEvery is how often a plan learns anew, and soonest how soon it does if the market has changed more than in all the time before.
 	learnEvery, soonest = 24 * time.Hour, time.Hour
+	// learningTime is for how long a plan is waited for that is made for the first job of its kind. It takes about a second.
+	learningTime = 30 * time.Second
 	// lookEvery is how old what was seen of the present may be, if nothing has changed.
 	lookEvery = 10 * time.Minute
 )
@@ -33,6 +36,8 @@ const (
 	// Any is the same where an attempt at spot may cost less all the same: there are offerings of which nothing is known, or none of those that
 	// are known is up. Both may be bought.
 	Any
+	// Learning is that it is known in a moment.
+	Learning
 	// Wait is that it costs less to wait until spot that has just come back has lasted. Nothing is to be bought.
 	Wait
 )
@@ -53,6 +58,8 @@ type Desk struct {
 	plans  plans
 	// due are plans that have to learn.
 	due chan *plan
+	// isRunning is whether they do.
+	isRunning atomic.Bool
 }
 
 // NewDesk returns a Desk. Nothing is decided before Run runs.
@@ -62,6 +69,8 @@ func NewDesk(config Config) *Desk {
 
 // Run has plans learn until the context ends.
 func (d *Desk) Run(ctx context.Context) {
+	d.isRunning.Store(true)
+	defer d.isRunning.Store(false)
 	for {
 		select {
 		case p := <-d.due:
@@ -87,8 +96,11 @@ type Job struct {
 // Choose returns what may be bought now for a job that may run on the offers.
 func (d *Desk) Choose(offers *Offers, job Job) Choice {
 	now := d.config.Clock.Now()
-	known, state := d.consult(offers, job, now)
-	if known == nil {
+	known, state, isLearning := d.consult(offers, job, now)
+	switch {
+	case isLearning:
+		return Learning
+	case known == nil:
 		return Undecided
 	}
 	return d.choose(known, state, job.Idle, now)
@@ -98,7 +110,7 @@ func (d *Desk) Choose(offers *Offers, job Job) Choice {
 // decide.
 func (d *Desk) Better(offers *Offers, job Job) (better []pricing.Offering, decided bool) {
 	now := d.config.Clock.Now()
-	known, state := d.consult(offers, job, now)
+	known, state, _ := d.consult(offers, job, now)
 	if known == nil {
 		return nil, false
 	}
@@ -114,10 +126,11 @@ func (d *Desk) Better(offers *Offers, job Job) (better []pricing.Offering, decid
 	return better, true
 }
 
-// consult returns what the plan for the job knows, and where the job stands on its tables; nil if too little is known.
-func (d *Desk) consult(offers *Offers, job Job, now time.Time) (*outlook, finish.State) {
+// consult returns what the plan for the job knows, and where the job stands on its tables; nil if too little is known, perhaps because it is just being
+// learnt.
+func (d *Desk) consult(offers *Offers, job Job, now time.Time) (known *outlook, state finish.State, isLearning bool) {
 	if !offers.isChoice || job.Work <= 0 || job.Slack <= 0 {
-		return nil, finish.State{}
+		return nil, state, false
 	}
 	g, state := gridOf(job, d.config.Terms.Restart)
 	changes := d.config.Memory.Changes()
@@ -127,16 +140,15 @@ func (d *Desk) consult(offers *Offers, job Job, now time.Time) (*outlook, finish
 		p = d.plans.larger(p, now)
 		d.enqueue(p, now, changes)
 	}
-	known := p.now.Load()
-	if known == nil || known.planner == nil {
-		return nil, state
+	if known = p.now.Load(); known == nil || known.planner == nil {
+		return nil, state, known == nil && d.isRunning.Load() && d.plans.keeps(p) && now.Sub(p.made) < learningTime
 	}
 	if known.isOld(now, changes) {
 		before := known
 		known = d.look(before, now, changes)
 		p.now.CompareAndSwap(before, known) // unless the plan has learnt anew meanwhile
 	}
-	return known, state
+	return known, state, false
 }
 
 // enqueue has the plan learn anew if what it knows is outdated.

@@ -81,6 +81,25 @@ func TestTheTablesAreComputedBesideTheDecision(t *testing.T) {
 	assert.Equal(t, Spot, f.Choose(f.offers, Job{Work: 23 * time.Hour, Slack: 5*time.Hour + 50*time.Minute}), "one of about the same length has not")
 }
 
+func TestTheFirstJobOfItsKindWaitsForATableThatIsBeingComputed(t *testing.T) {
+	f := newFixture(5)
+	f.isRunning.Store(true) // but it is slow
+	assert.Equal(t, Learning, f.ask())
+	f.clock.Step(learningTime)
+	assert.Equal(t, Undecided, f.ask(), "too slow")
+	f.work(t)
+	assert.Equal(t, Spot, f.ask())
+	short := newFixture(1)
+	short.isRunning.Store(true)
+	assert.Equal(t, Learning, short.ask())
+	short.work(t)
+	assert.Equal(t, Undecided, short.ask(), "too little is known")
+	for n := range mostPlans {
+		f.Choose(f.offers, Job{Namespace: "other", Work: 24 * time.Hour, Slack: 6 * time.Hour, ValueOfTime: ptr.To(float64(n + 1))})
+	}
+	assert.Equal(t, Undecided, f.Choose(f.offers, Job{Namespace: "other", Work: 7 * time.Hour, Slack: 3 * time.Hour}), "it is not kept")
+}
+
 func TestADecisionGoesByThePresent(t *testing.T) {
 	f := newFixture(5)
 	f.ask()
@@ -125,7 +144,8 @@ func TestWhatIsBackIsKnownToWhoeverAsksFirst(t *testing.T) {
 // Most of the time that spot comes back it is lost within half an hour. It has just come back.
 func TestAnIdleJobWithMuchTimeWaitsForSpotToLast(t *testing.T) {
 	f := newFixture(0)
-	up := func(ago int) bool { return (ago+2)%8 < 3 || (ago+2)%144 >= 72 } // in looks
+	f.prices[spot] = 2
+	up := func(ago int) bool { return (ago+2)%6 < 3 || (ago+2)%144 >= 72 } // in looks
 	const looks = 14 * 24 * 6
 	for ago := looks; ago >= 1; ago-- {
 		f.see(-time.Duration(ago)*10*time.Minute, up(ago-1))

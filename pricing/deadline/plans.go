@@ -19,6 +19,7 @@ type plan struct {
 	offers *Offers
 	now    atomic.Pointer[outlook]
 	queued atomic.Bool
+	made   time.Time
 	// namespace is that of a job that the plan is for, used when that asked for it last, and asked when any did. The lock of the plans guards them.
 	namespace   string
 	used, asked time.Time
@@ -61,7 +62,7 @@ func (p *plans) get(of key, offers *Offers, namespace string, now time.Time) *pl
 		known.askedBy(namespace, now)
 		return known
 	}
-	made := &plan{key: of, offers: offers, namespace: namespace, used: now, asked: now}
+	made := &plan{key: of, offers: offers, namespace: namespace, made: now, used: now, asked: now}
 	if len(p.all) >= mostPlans {
 		idlest := p.idlest(namespace, now)
 		if idlest == nil {

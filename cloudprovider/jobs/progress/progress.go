@@ -144,10 +144,14 @@ func (p *Progress) sync(ctx context.Context, ref jobs.Ref) error {
 	if hasSaved && err == nil {
 		saved = r.after(saved, job, p.config.Restart)
 		p.enter(ref, saved, began) // also if it cannot be written
-		if err := p.config.Jobs.NoteWork(ctx, job, saved); err != nil && !errors.Is(err, jobs.ErrNoObject) {
+		switch err := p.config.Jobs.NoteWork(ctx, job, saved); {
+		case errors.Is(err, jobs.ErrUnsupported), errors.Is(err, jobs.ErrNoObject):
+			saved = job.SavedWork()
+		case err != nil:
 			return err
+		default:
+			klog.FromContext(ctx).Info("Noted how much of its work a job has saved", "job", ref, "saved", saved.Work, "of", saved.Of)
 		}
-		klog.FromContext(ctx).Info("Noted how much of its work a job has saved", "job", ref, "saved", saved.Work, "of", saved.Of)
 	}
 	p.enter(ref, saved, began)
 	p.mu.Lock()

@@ -215,6 +215,16 @@ func TestWhatCannotBeWrittenCountsAndIsTriedAgain(t *testing.T) {
 	})
 }
 
+func TestAJobOnWhichNothingMayBeWrittenHasSavedNothing(t *testing.T) {
+	inBubble(t, func(f *fakeJobs, p *Progress) {
+		f.broken = jobs.ErrUnsupported
+		ask(p, worker(0))
+		p.Note(ref, four(10*time.Hour+restart), time.Now(), time.Now())
+		assert.Zero(t, ask(p, worker(0)))
+		assert.Empty(t, p.saved, "it is not tried again")
+	})
+}
+
 func TestPodsOfNoJobHaveSavedNothing(t *testing.T) {
 	inBubble(t, func(f *fakeJobs, p *Progress) {
 		alone := worker(10*time.Hour, func(pod *corev1.Pod) { pod.Labels = nil })

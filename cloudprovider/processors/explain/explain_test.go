@@ -189,18 +189,18 @@ func TestAPodIsToldTheReasonForWhichItWaits(t *testing.T) {
 	}
 }
 
-// patient has a job wait for spot to last if nothing of it runs.
-type patient struct{}
+// chooser chooses for a job of which nothing runs.
+type chooser struct{ choice deadline.Choice }
 
-func (patient) Choose(_ *deadline.Offers, job deadline.Job) deadline.Choice {
+func (c chooser) Choose(_ *deadline.Offers, job deadline.Job) deadline.Choice {
 	if job.Idle {
-		return deadline.Wait
+		return c.choice
 	}
 	return deadline.Spot
 }
-func (patient) Better(*deadline.Offers, deadline.Job) ([]pricing.Offering, bool) { return nil, false }
-func (patient) Spot(*deadline.Offers, *float64) []deadline.Priced                { return nil }
-func (patient) Price(pricing.Offering) (float64, bool)                           { return 0, false }
+func (chooser) Better(*deadline.Offers, deadline.Job) ([]pricing.Offering, bool) { return nil, false }
+func (chooser) Spot(*deadline.Offers, *float64) []deadline.Priced                { return nil }
+func (chooser) Price(pricing.Offering) (float64, bool)                           { return 0, false }
 
 type noSellers struct{}
 
@@ -209,18 +209,29 @@ func (noSellers) Sold(string) (pricing.Offering, float64, time.Duration, *apiv1.
 	return pricing.Offering{}, 0, 0, nil
 }
 
-func TestAPodIsToldThatItWaitsForSpotToLast(t *testing.T) {
+func TestAPodIsToldWhatWaitingForSpotToLastIs(t *testing.T) {
+	for choice, want := range map[deadline.Choice]*reasons.Reason{
+		deadline.Wait:     reasons.New(reasons.WaitsToLast, api.AnnotationValueOfTime, "spot has just come back, and the job has time to wait until it has lasted"),
+		deadline.Learning: reasons.New(reasons.Settling, "next loop", "what costs least until the deadline of the pod is being computed"),
+	} {
+		x := explainChoice(t, choice)
+		assert.Contains(t, codesOf(x), want.Code)
+		assert.Contains(t, x.Summary, want.Message)
+		assert.Contains(t, x.Step, want.Mend)
+	}
+}
+
+// explainChoice explains a pod with a deadline for which that is chosen.
+func explainChoice(t *testing.T, choice deadline.Choice) *Explanation {
+	t.Helper()
 	pod := testutil.NewPod("p", testutil.Requesting(api.ResourceGPU, "1"),
 		testutil.Annotated(api.AnnotationDeadline, time.Now().Add(48*time.Hour).Format(time.RFC3339)), testutil.Annotated(api.AnnotationWork, "24h"))
 	w := newWorld(&offering{id: "spot", gpus: "1"})
-	w.deadlines, w.idle = spotfirst.NewDeadlines(noSellers{}, patient{}, clock.RealClock{}), spotfirst.NewIdle(func(*apiv1.Pod) string { return "" }, func(*apiv1.Pod) bool { return false })
+	w.deadlines, w.idle = spotfirst.NewDeadlines(noSellers{}, chooser{choice}, clock.RealClock{}), spotfirst.NewIdle(func(*apiv1.Pod) string { return "" }, func(*apiv1.Pod) bool { return false })
 	ctx, _, _ := testutil.NewContext(nil, nil)
 	_, err := w.idle.After(pods.NewCombinedPodListProcessor(nil)).Process(ctx, []*apiv1.Pod{pod})
 	require.NoError(t, err)
-	x := w.explain(t, pod)
-	assert.Contains(t, codesOf(x), reasons.WaitsToLast)
-	assert.Contains(t, x.Summary, "spot has just come back, and the job has time to wait until it has lasted")
-	assert.Contains(t, x.Step, api.AnnotationValueOfTime)
+	return w.explain(t, pod)
 }
 
 func TestWhatAnOldLoopFoundDoesNotCount(t *testing.T) {

@@ -206,6 +206,21 @@ func TestAnIdleJobWaitsForSpotToLast(t *testing.T) {
 	assert.Zero(t, policy.Wait("spot", pod))
 }
 
+// hesitant is still computing what costs least.
+type hesitant struct{ *listener }
+
+func (hesitant) Choose(*deadline.Offers, deadline.Job) deadline.Choice { return deadline.Learning }
+
+func TestNothingIsBoughtWhileItIsComputedWhatCostsLeast(t *testing.T) {
+	fake := clocktesting.NewFakePassiveClock(testutil.Epoch)
+	shop := newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand})
+	policy := NewPolicy(Config{Offerings: shop, Restart: restart, Clock: fake, Deadlines: NewDeadlines(shop, hesitant{}, fake)})
+	pod := testutil.NewPod("p", append(until("30h", "24h"), wishing("0s"))...)
+	assert.Equal(t, Learning, policy.Wait("spot", pod))
+	assert.Equal(t, Learning, policy.Wait("od", pod))
+	assert.Zero(t, policy.Wait("od", testutil.NewPod("p", until("24h", "24h")...)), "whose deadline is close")
+}
+
 // patient waits for spot to last if the job is idle.
 type patient struct{ *listener }
 

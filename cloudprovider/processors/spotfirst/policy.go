@@ -32,6 +32,8 @@ const (
 	Never = time.Duration(math.MaxInt64)
 	// restarts are how often a job may have to start again before it is over: on the spot instance that it loses, and on demand.
 	restarts = 2
+	// Learning is how long a pod waits in which it is computed what costs least.
+	Learning = 10 * time.Second
 	// untilLasting is how long a pod waits at least for spot to last: so long as it takes until the market is seen again.
 	untilLasting = 10 * time.Minute
 )
@@ -90,6 +92,8 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	safe := slack - restarts*p.config.Restart
 	choice := p.choose(pod, s, now)
 	switch only := p.isOnDemandOnly(pod, s); {
+	case choice == deadline.Learning:
+		return Learning
 	case only && onDemand:
 		return 0
 	case only:
