@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -207,24 +206,11 @@ func (j Job) SavedWork() (saved SavedWork) {
 	return SavedWork{Work: work, Of: annotations[api.AnnotationWorkSavedOf], At: at}
 }
 
-// LeftOf returns how much is left of the work that the pods of the job state; false if they state none that can be read.
-func (s SavedWork) LeftOf(stated string) (left time.Duration, ok bool) {
-	work, err := time.ParseDuration(stated)
-	if err != nil || work < 0 {
-		return 0, false
-	}
-	if s.Of == "" || s.Of == stated {
-		work = max(0, work-s.Work)
-	}
-	return work, true
-}
-
-// subtractFrom has the pod state what is left of its work.
-func (s SavedWork) subtractFrom(pod *corev1.Pod) {
+// noteOn has a pod that states the work say how much of it is saved.
+func (s SavedWork) noteOn(pod *corev1.Pod) {
 	stated, has := pod.Annotations[api.AnnotationWork]
-	if left, ok := s.LeftOf(stated); has && ok && s.Work > 0 {
-		pod.Annotations = maps.Clone(pod.Annotations)
-		pod.Annotations[api.AnnotationWork] = left.String()
+	if has && s.Work > 0 && (s.Of == "" || s.Of == stated) {
+		pod.Annotations[api.AnnotationWorkSaved] = s.Work.String()
 	}
 }
 

@@ -24,13 +24,6 @@ func TestSavedWorkIsWrittenOnTheJob(t *testing.T) {
 	job, err = f.Registry.Get(t.Context(), job.Ref)
 	require.NoError(t, err)
 	assert.Equal(t, saved, job.SavedWork())
-	for stated, want := range map[string]time.Duration{"24h": 14 * time.Hour, "14h": 14 * time.Hour, "many": 0} {
-		left, ok := saved.LeftOf(stated)
-		assert.Equal(t, want, left, stated)
-		assert.Equal(t, want > 0, ok, stated)
-	}
-	left, _ := jobs.SavedWork{Work: 30 * time.Hour}.LeftOf("24h")
-	assert.Zero(t, left)
 }
 
 func TestNothingIsWrittenOnAJobThatCannotBeSuspended(t *testing.T) {
@@ -41,7 +34,7 @@ func TestNothingIsWrittenOnAJobThatCannotBeSuspended(t *testing.T) {
 	assert.ErrorIs(t, jobs.NewNotes(f.Registry).NoteWork(t.Context(), job, jobs.SavedWork{Work: time.Hour, Of: "24h"}), jobs.ErrUnsupported)
 }
 
-func TestThePodsOfASuspendedJobStateWhatIsLeftOfTheirWork(t *testing.T) {
+func TestThePodsOfASuspendedJobSayHowMuchOfTheirWorkIsSaved(t *testing.T) {
 	f := newFixture(t, jobstest.PyTorchJob)
 	job, err := f.Registry.Get(t.Context(), jobstest.Ref("pytorchjob", "bert"))
 	require.NoError(t, err)
@@ -55,6 +48,11 @@ func TestThePodsOfASuspendedJobStateWhatIsLeftOfTheirWork(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, pods)
 	for _, pod := range pods {
-		assert.Equal(t, "14h0m0s", pod.Annotations[api.AnnotationWork])
+		assert.Equal(t, "24h", pod.Annotations[api.AnnotationWork])
+		assert.Equal(t, "10h0m0s", pod.Annotations[api.AnnotationWorkSaved])
 	}
+	job.Object.SetAnnotations(map[string]string{api.AnnotationWorkSaved: "10h", api.AnnotationWorkSavedOf: "30h"})
+	pods, err = f.Registry.Gang(job, job.Replicas, func(*corev1.Pod) int { return 64 })
+	require.NoError(t, err)
+	assert.NotContains(t, pods[0].Annotations, api.AnnotationWorkSaved, "the owner has said anew how much is left")
 }

@@ -201,7 +201,7 @@ func read(system System, object *unstructured.Unstructured) (Job, error) {
 }
 
 // Gang returns the pods that the job would have with so many workers, launcher included. They have names and labels but no
-// UID and no owner. The work that they state is what is left of it. No pod is made where there could not be capacity for all of them, as the number is the owner's to write: the error
+// UID and no owner. If they state their work, they say how much of it is saved. No pod is made where there could not be capacity for all of them, as the number is the owner's to write: the error
 // is a TooManyPodsError then, and a BusyError while the job's former pods are being ended.
 func (r *Registry) Gang(job Job, workers int, most MostPods) ([]*corev1.Pod, error) {
 	system, err := r.system(job.Ref)
@@ -216,7 +216,7 @@ func (r *Registry) Gang(job Job, workers int, most MostPods) ([]*corev1.Pod, err
 		var pods []*corev1.Pod
 		if pods, err = newPods(job, sets, most); err == nil {
 			for _, pod := range pods {
-				job.SavedWork().subtractFrom(pod)
+				job.SavedWork().noteOn(pod)
 			}
 			return pods, nil
 		}

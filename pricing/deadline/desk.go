@@ -86,6 +86,8 @@ type Job struct {
 	Namespace string
 	// Work is how much useful time the job needs, and Slack by how much longer it is until its deadline.
 	Work, Slack time.Duration
+	// Whole is all of its useful time, done or not, by which it is judged whether the slack is much. The Work counts if that is more.
+	Whole time.Duration
 	// ValueOfTime is what it is worth per instance-hour that the job is over sooner, as pricing.ValueOfTime returns it: 0 stands for the on-demand
 	// price, and nil for nothing, since there is a deadline.
 	ValueOfTime *float64
@@ -132,7 +134,7 @@ func (d *Desk) consult(offers *Offers, job Job, now time.Time) (known *outlook, 
 	if !offers.isChoice || job.Work <= 0 || job.Slack <= 0 {
 		return nil, state, false
 	}
-	g, state := gridOf(job, d.config.Terms.Restart)
+	g, state := GridOf(job, d.config.Terms.Restart)
 	changes := d.config.Memory.Changes()
 	p := d.plans.get(key{g, offers.key}, offers, job.Namespace, now)
 	d.enqueue(p, now, changes)

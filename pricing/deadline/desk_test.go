@@ -246,7 +246,7 @@ func TestTheValueOfTimeIsThatOfAWholeInstance(t *testing.T) {
 }
 
 func (f *fixture) planOf(work, slack time.Duration) *plan {
-	g, _ := gridOf(Job{Work: work, Slack: slack}, f.config.Terms.Restart)
+	g, _ := GridOf(Job{Work: work, Slack: slack}, f.config.Terms.Restart)
 	return f.plans.all[key{g, f.offers.key}]
 }
 
@@ -303,7 +303,7 @@ func TestTheBestOfferingsAreThoseByTheValueOfTime(t *testing.T) {
 		}, start.Add(time.Duration(hour-48)*time.Hour))
 	}
 	for value, want := range map[float64]pricing.Offering{1: spot, 64: dear, worthOnDemand: spot} {
-		seen, _ := f.best(offers, 3, grid{valueOfTime: value}.stated())
+		seen, _ := f.best(offers, 3, Grid{valueOfTime: value}.stated())
 		require.Len(t, seen, 2)
 		assert.Equal(t, want, seen[0].Offering, value)
 	}
@@ -343,14 +343,16 @@ func TestGrid(t *testing.T) {
 		left, spare, once    int
 	}{
 		"work is rounded up, slack down": {61 * time.Minute, 59 * time.Minute, 10 * time.Minute, shortTick, 7, 5, 1},
-		"so is a restart":                {time.Hour, time.Hour, 11 * time.Minute, shortTick, 6, 6, 2},
-		"it is one tick at least":        {time.Hour, time.Hour, 0, shortTick, 6, 6, 1},
+		"a restart takes whole ticks":    {time.Hour, time.Hour, 12 * time.Minute, 12 * time.Minute, 5, 5, 1},
+		"of about ten minutes":           {time.Hour, time.Hour, 24 * time.Minute, 12 * time.Minute, 5, 5, 2},
+		"it takes one at least":          {time.Hour, time.Hour, time.Second, shortTick, 6, 6, 1},
 		"long jobs have long ticks":      {90 * time.Hour, 20 * time.Hour, 10 * time.Minute, 20 * time.Minute, 270, 60, 1},
-		"of very long ones a part":       {288 * time.Hour, 48 * time.Hour, 10 * time.Minute, longTick, 288, 48, 1},
+		"of very long ones a part":       {288 * time.Hour, 48 * time.Hour, 10 * time.Minute, 3 * shortTick, 288, 48, 1},
 		"too much slack is cut":          {24 * time.Hour, 100 * time.Hour, 10 * time.Minute, shortTick, 144, mostSlack, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, state := gridOf(Job{Work: c.work, Slack: c.slack}, c.restart)
+			g, state := GridOf(Job{Work: c.work, Whole: 2 * c.work, Slack: c.slack}, c.restart)
+			assert.InDelta(t, 2*state.Work, state.Whole, 1)
 			assert.Equal(t, c.tick, g.tick)
 			assert.Equal(t, []int{c.left, c.spare, c.once}, []int{state.Work, state.Slack, g.restart})
 			assert.GreaterOrEqual(t, g.work, state.Work)

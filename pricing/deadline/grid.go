@@ -7,16 +7,18 @@ import (
 )
 
 const (
-	// shortTick is the length of a tick. It is two or three times as long for long jobs, up to longTick.
-	shortTick, longTick = 10 * time.Minute, 30 * time.Minute
+	// shortTick is about the length of a tick. It is two or three times as long for long jobs.
+	shortTick, mostTimes = 10 * time.Minute, 3
+	// leastTick is the least length of a tick.
+	leastTick = 5 * time.Minute
 	// mostWork and mostSlack bound the tables, in ticks.
 	mostWork, mostSlack = 288, 96
 	// leastSize is the least work and slack of a table.
 	leastSize = 12
 )
 
-// grid says for which jobs tables are: those of about the same length, slack and value of time. Numbers without a unit are ticks.
-type grid struct {
+// Grid says for which jobs tables are: those of about the same length, slack and value of time. It is comparable. Numbers without a unit are ticks.
+type Grid struct {
 	tick                 time.Duration
 	work, slack, restart int
 	// valueOfTime is per instance-hour, or worthOnDemand.
@@ -42,7 +44,7 @@ func valueFor(stated *float64) float64 {
 }
 
 // stated is the reverse of valueFor.
-func (g grid) stated() *float64 {
+func (g Grid) stated() *float64 {
 	switch g.valueOfTime {
 	case 0:
 		return nil
@@ -53,7 +55,7 @@ func (g grid) stated() *float64 {
 }
 
 // worth returns what a tick is worth to a pod that takes such a part of an on-demand instance of that price per hour.
-func (g grid) worth(share, price float64) float64 {
+func (g Grid) worth(share, price float64) float64 {
 	value := min(g.valueOfTime, mostWorth*price)
 	if g.valueOfTime == worthOnDemand {
 		value = price
@@ -61,21 +63,40 @@ func (g grid) worth(share, price float64) float64 {
 	return value * share * g.tick.Hours()
 }
 
-// gridOf returns the grid for a job, and where on it the job stands. What does not fit is on the safe side: work is rounded up, slack down.
+// Terms returns the terms of the tables, for a pod that takes such a part of an on-demand instance of that price per hour.
+func (g Grid) Terms(protected time.Duration, share, price float64) finish.Terms {
+	return finish.Terms{
+		Work: g.work, Slack: g.slack, Restart: g.restart, Protected: int(protected / g.tick),
+		OnDemand: price * share * g.tick.Hours(), ValueOfTime: g.worth(share, price),
+	}
+}
+
+// Tick returns how long a tick is.
+func (g Grid) Tick() time.Duration { return g.tick }
+
+// GridOf returns the grid for a job, and where on it the job stands. What does not fit is on the safe side: work is rounded up, slack down.
 // Of a job that is too long for the tables the next days count, with their part of the slack.
-func gridOf(job Job, restart time.Duration) (grid, finish.State) {
-	work, slack := job.Work, job.Slack
-	tick := min(shortTick*time.Duration(max(1, ceil(work, mostWork*shortTick))), longTick)
-	state := finish.State{Work: ceil(work, tick), Slack: int(slack / tick), On: finish.Nothing}
+func GridOf(job Job, restart time.Duration) (Grid, finish.State) {
+	tick := tickFor(restart)
+	tick *= time.Duration(min(max(1, ceil(job.Work, mostWork*tick)), mostTimes))
+	state := finish.State{Work: ceil(job.Work, tick), Slack: int(job.Slack / tick), Whole: ceil(max(job.Work, job.Whole), tick), On: finish.Nothing}
 	if state.Work > mostWork {
-		state.Slack = state.Slack * mostWork / state.Work
+		state.Slack, state.Whole = state.Slack*mostWork/state.Work, state.Whole*mostWork/state.Work
 		state.Work = mostWork
 	}
 	state.Slack = min(state.Slack, mostSlack)
-	return grid{
+	return Grid{
 		tick: tick, restart: max(1, ceil(restart, tick)),
 		work: min(sizeFor(state.Work), mostWork), slack: min(sizeFor(state.Slack), mostSlack), valueOfTime: valueFor(job.ValueOfTime),
 	}, state
+}
+
+// tickFor returns the length of a tick, of which a restart takes a whole number: a restart that counts for more makes spot look worse than it is.
+func tickFor(restart time.Duration) time.Duration {
+	if restart < leastTick {
+		return shortTick
+	}
+	return restart / max(1, (restart+shortTick/2)/shortTick)
 }
 
 func ceil(d, unit time.Duration) int { return int((d + unit - 1) / unit) }

@@ -20,12 +20,12 @@ func TestTheValueOfTimeOfTables(t *testing.T) {
 
 func TestWhatIsStatedIsTheValueOfATable(t *testing.T) {
 	for _, stated := range []*float64{nil, ptr.To(0.), ptr.To(4.)} {
-		assert.Equal(t, stated, grid{valueOfTime: valueFor(stated)}.stated())
+		assert.Equal(t, stated, Grid{valueOfTime: valueFor(stated)}.stated())
 	}
 }
 
 func TestATickOfAPodIsWorthItsPartOfAnInstance(t *testing.T) {
-	assert.InDelta(t, 8*.25/6, grid{tick: shortTick, valueOfTime: 8}.worth(.25, 12), 1e-9)
-	assert.InDelta(t, 64*12*.25/6, grid{tick: shortTick, valueOfTime: pricing.MaxValueOfTime}.worth(.25, 12), 1e-9, "no more counts")
-	assert.InDelta(t, 12*.25/6, grid{tick: shortTick, valueOfTime: worthOnDemand}.worth(.25, 12), 1e-9)
+	assert.InDelta(t, 8*.25/6, Grid{tick: shortTick, valueOfTime: 8}.worth(.25, 12), 1e-9)
+	assert.InDelta(t, 64*12*.25/6, Grid{tick: shortTick, valueOfTime: pricing.MaxValueOfTime}.worth(.25, 12), 1e-9, "no more counts")
+	assert.InDelta(t, 12*.25/6, Grid{tick: shortTick, valueOfTime: worthOnDemand}.worth(.25, 12), 1e-9)
 }

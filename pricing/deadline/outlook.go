@@ -56,10 +56,7 @@ func (d *Desk) learn(p *plan, now time.Time, changes int) *outlook {
 	if since.IsZero() {
 		return o
 	}
-	terms := finish.Terms{
-		Work: p.grid.work, Slack: p.grid.slack, Restart: p.grid.restart, Protected: int(protected / p.grid.tick),
-		OnDemand: price * share * p.grid.tick.Hours(), ValueOfTime: p.grid.worth(share, price),
-	}
+	terms := p.grid.Terms(protected, share, price)
 	o.planner = finish.NewPlanner(history, terms, p.grid.tick, p.grid.tick, since, now)
 	return o
 }

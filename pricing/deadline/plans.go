@@ -32,7 +32,7 @@ func (p *plan) hasLearnt() bool {
 
 // key tells plans apart.
 type key struct {
-	grid   grid
+	grid   Grid
 	offers string
 }
 

@@ -17,7 +17,7 @@ func (f *fixture) askOf(namespace string, from, to int) (kept int) {
 		offers.key += namespace
 		job := Job{Namespace: namespace, Work: 24 * time.Hour, Slack: 6 * time.Hour}
 		f.Choose(offers, job)
-		g, _ := gridOf(job, f.config.Terms.Restart)
+		g, _ := GridOf(job, f.config.Terms.Restart)
 		if f.plans.all[key{g, offers.key}] != nil {
 			kept++
 		}
@@ -77,8 +77,8 @@ func TestAPlanThatStandsInForOthersLearnsAnew(t *testing.T) {
 func TestNoPlanThatHasNothingToGoByStandsInForOthers(t *testing.T) {
 	p := plans{all: map[key]*plan{}}
 	offers := NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: onDemand, Share: 1}})
-	large := p.get(key{grid: grid{slack: mostSlack}}, offers, "a", start)
-	small := p.get(key{grid: grid{slack: leastSize}}, offers, "a", start)
+	large := p.get(key{grid: Grid{slack: mostSlack}}, offers, "a", start)
+	small := p.get(key{grid: Grid{slack: leastSize}}, offers, "a", start)
 	large.now.Store(&outlook{})
 	assert.Same(t, small, p.larger(small, start))
 	large.now.Store(&outlook{planner: &finish.Planner{}})

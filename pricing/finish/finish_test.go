@@ -123,6 +123,17 @@ func TestAJobWithTimeWaitsUntilAnOfferingThatHasJustComeBackHasLasted(t *testing
 	assert.Equal(t, Place(0), choose(600, Nothing), "nobody knows when it has come back")
 }
 
+func TestSlackIsMuchByTheWholeWork(t *testing.T) {
+	state := State{Work: 10, Slack: 39, Whole: 200}
+	assert.False(t, terms.isLoose(state), "a fifth of what is left is less")
+	state.Slack++
+	assert.True(t, terms.isLoose(state))
+	state.Whole = 0
+	assert.Equal(t, terms.isLoose(State{Slack: 40, Whole: terms.Work}), terms.isLoose(state), "that of the terms otherwise")
+	state.Slack = fewRestarts*terms.Restart - 1
+	assert.False(t, terms.isLoose(State{Slack: state.Slack, Whole: 10}), "restarts take it")
+}
+
 func TestWhatAJobPaysOnDemandUntilItHasGoneCountsAgainstLeaving(t *testing.T) {
 	planner, now := plannerOf(terms, zone{1, always})
 	onDemand := State{Work: 100, Slack: 60, On: OnDemand}

@@ -135,7 +135,7 @@ func (p *Planner) costs(s State, now Situation) map[Place]float64 {
 // sitsOut returns whether the job waits for the end of an outage whatever that costs: it has nothing and much slack, some spot saves more in a tick
 // than a tick is worth, and the time that the outage has taken is not worth more than spot can save.
 func (p *Planner) sitsOut(s State, now Situation) bool {
-	if s.On != Nothing || !p.view.terms.isLoose(s.Slack) {
+	if s.On != Nothing || !p.view.terms.isLoose(s) {
 		return false
 	}
 	isWorthIt, value := false, p.view.terms.ValueOfTime
@@ -172,7 +172,7 @@ func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 	case s.On != Nothing:
 	case len(here.offers) == 0:
 		costs[Nothing] += m.wait(here, s, classOf)
-	case now.Patient && !m.isNoisy && m.terms.isLoose(s.Slack):
+	case now.Patient && !m.isNoisy && m.terms.isLoose(s):
 		costs[Nothing] += m.mature(here, s, classOf)
 	}
 }

@@ -34,6 +34,8 @@ const (
 type State struct {
 	// Work is the useful work that is left, at least 1. Slack is by how much longer the time is that is left.
 	Work, Slack int
+	// Whole is all of the useful work of the job, done or not; that of the terms if it is 0.
+	Whole int
 	// On is what the job runs on.
 	On Place
 	// WarmUp is how long the instance will take before it does useful work, Age for how long the job has had it.
@@ -117,9 +119,13 @@ func (t Terms) atOnce(work, slack float64) float64 {
 	return t.OnDemand * (work + restart + lateCost*max(0, restart-slack))
 }
 
-// isLoose returns whether that is much slack.
-func (t Terms) isLoose(slack int) bool {
-	return float64(slack) >= looseSlack*float64(t.Work) && slack >= fewRestarts*t.Restart
+// isLoose returns whether the job has much slack.
+func (t Terms) isLoose(s State) bool {
+	whole := s.Whole
+	if whole == 0 {
+		whole = t.Work
+	}
+	return float64(s.Slack) >= looseSlack*float64(whole) && s.Slack >= fewRestarts*t.Restart
 }
 
 // allowsSpot returns whether there is time for on-demand even if a new spot instance is lost at the end of its warm-up.

@@ -244,8 +244,8 @@ func (c candidate) standIns() (pods []*corev1.Pod) {
 		standIn := pod.DeepCopy()
 		standIn.Spec.NodeName = ""
 		processors.RequireSpot(&standIn.Spec, c.plan.Offerings[i])
-		if _, stated := pod.Annotations[api.AnnotationWork]; stated && c.plan.Work >= 0 {
-			standIn.Annotations[api.AnnotationWork] = c.plan.Work.String()
+		if _, stated := pod.Annotations[api.AnnotationWork]; stated {
+			standIn.Annotations[api.AnnotationWorkSaved] = c.plan.Saved.String() // it will be, before the job leaves
 		}
 		pods = append(pods, standIn)
 	}

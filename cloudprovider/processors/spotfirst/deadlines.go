@@ -68,7 +68,7 @@ func NewDeadlines(sellers Sellers, chooser Chooser, clock clock.PassiveClock) *D
 }
 
 // choose returns what may be bought for the pod, whose job is idle or not. It may be called for nil.
-func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration, idle bool) deadline.Choice {
+func (d *Deadlines) choose(pod *apiv1.Pod, s settings, slack time.Duration, idle bool) deadline.Choice {
 	if d == nil {
 		return deadline.Undecided
 	}
@@ -81,7 +81,7 @@ func (d *Deadlines) choose(pod *apiv1.Pod, work, slack time.Duration, idle bool)
 	choice, known := d.choices[key]
 	if !known {
 		choice = d.chooser.Choose(d.offersFor(pod), deadline.Job{
-			Namespace: pod.Namespace, Work: work, Slack: slack, ValueOfTime: pricing.ValueOfTime(pod), Idle: idle,
+			Namespace: pod.Namespace, Work: s.work, Whole: s.whole, Slack: slack, ValueOfTime: pricing.ValueOfTime(pod), Idle: idle,
 		})
 		d.choices[key] = choice
 	}

@@ -251,10 +251,10 @@ func TestOnlyOfferingsThatFitThePodCount(t *testing.T) {
 		{[]testutil.PodOption{requests("2")}, nil},
 	} {
 		pod := testutil.NewPod(fmt.Sprint(n), c.options...)
-		d.choose(pod, time.Hour, time.Hour, false)
+		d.choose(pod, settings{work: time.Hour}, time.Hour, false)
 		assert.Equal(t, c.want, asked.last.Offerings())
 		before := asked.times
-		d.choose(pod, time.Hour, time.Hour, false)
+		d.choose(pod, settings{work: time.Hour}, time.Hour, false)
 		assert.Equal(t, before, asked.times, "a decision stands for a while")
 	}
 }
@@ -262,9 +262,9 @@ func TestOnlyOfferingsThatFitThePodCount(t *testing.T) {
 func TestWhatAPodSaysThatItsTimeIsWorthCountsBesideItsDeadline(t *testing.T) {
 	asked := &listener{}
 	d := NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), asked, clocktesting.NewFakePassiveClock(testutil.Epoch))
-	d.choose(testutil.NewPod("silent"), time.Hour, time.Hour, false)
+	d.choose(testutil.NewPod("silent"), settings{work: time.Hour}, time.Hour, false)
 	assert.Nil(t, asked.job.ValueOfTime)
-	d.choose(testutil.NewPod("urgent", testutil.Annotated(api.AnnotationValueOfTime, "4")), time.Hour, time.Hour, true)
+	d.choose(testutil.NewPod("urgent", testutil.Annotated(api.AnnotationValueOfTime, "4")), settings{work: time.Hour}, time.Hour, true)
 	assert.True(t, asked.job.Idle)
 	assert.Equal(t, ptr.To(4.), asked.job.ValueOfTime)
 	assert.NotEmpty(t, asked.job.Namespace)

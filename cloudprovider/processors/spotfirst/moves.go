@@ -48,8 +48,8 @@ type Plan struct {
 	OnDemand, Spot float64
 	// Offerings are those on which each of the pods may be for the move to pay.
 	Offerings [][]pricing.Offering
-	// Work is how much useful work of the job is left, negative if it does not say.
-	Work time.Duration
+	// Saved is how much of its work the job has done, if it states that.
+	Saved time.Duration
 }
 
 // Saves returns what is saved per hour.
@@ -114,7 +114,7 @@ func (m *Moves) Plan(job Job) (plan Plan, pays bool) {
 	if decided && !slices.ContainsFunc(job.Rest, countsIn(job.Pods)) {
 		pay = pricing.Move.IsWorthIt // the table knows how long it goes on
 	}
-	plan = Plan{OnDemand: move.OnDemand, Spot: move.Useful, Work: left.Work, Offerings: make([][]pricing.Offering, len(job.Pods))}
+	plan = Plan{OnDemand: move.OnDemand, Spot: move.Useful, Saved: max(0, left.Whole-left.Work), Offerings: make([][]pricing.Offering, len(job.Pods))}
 	terms := m.terms.With(left.ValueOfTime)
 	for _, k := range kinds {
 		for _, o := range k.options[:min(len(k.options), mostOfferings)] {
@@ -206,7 +206,7 @@ func (m *Moves) leftOf(job Job) (left deadline.Job, mayLeave bool) {
 		s, _ := settingsOf(pod)
 		left.Namespace = pod.Namespace
 		s = s.leaving(m.progress, pod, job.Since, m.terms.Restart, m.clock.Now())
-		left.Work = max(left.Work, s.work)
+		left.Work, left.Whole = max(left.Work, s.work), max(left.Whole, s.whole)
 		slack, hasDeadline := s.slack(m.clock.Now())
 		all = all && (hasDeadline || !isCounted(pod))
 		switch {

@@ -67,7 +67,7 @@ func TestAMovePaysByHowLongTheJobGoesOn(t *testing.T) {
 			})
 			assert.Equal(t, c.pays, pays)
 			if pays {
-				plan.Work = 0
+				plan.Saved = 0
 				assert.Equal(t, Plan{Spot: 2, OnDemand: 6, Offerings: [][]pricing.Offering{{a10Spot}, {a10Spot}}}, plan)
 			}
 		})
@@ -83,7 +83,7 @@ func TestAJobOfWhichAPartIsOnSpotMovesOnlyIfTheRestartOfThatPaysToo(t *testing.T
 	job := Job{Pods: []*apiv1.Pod{gpuPod("p", timed...)}, Nodes: []*apiv1.Node{{}}, Since: now.Add(-10 * time.Minute), Rest: []*apiv1.Pod{testutil.NewPod("launcher", testutil.WithoutGPU)}}
 	_, pays := moves.Plan(job)
 	assert.True(t, pays, "a launcher costs nothing")
-	assert.Equal(t, deadline.Job{Namespace: "ml", Work: 24 * time.Hour, Slack: 2 * time.Hour}, market.job)
+	assert.Equal(t, deadline.Job{Namespace: "ml", Work: 24 * time.Hour, Whole: 24 * time.Hour, Slack: 2 * time.Hour}, market.job)
 	job.Rest = []*apiv1.Pod{gpuPod("q", timed...)}
 	_, pays = moves.Plan(job)
 	assert.False(t, pays)

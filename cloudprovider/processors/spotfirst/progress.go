@@ -22,7 +22,7 @@ func (s settings) leaving(progress Progress, pod *apiv1.Pod, since time.Time, re
 	}
 	var saved time.Duration
 	var at time.Time
-	if progress != nil {
+	if _, says := pod.Annotations[api.AnnotationWorkSaved]; progress != nil && !says {
 		saved, at = progress.Saved(pod)
 	}
 	if !since.IsZero() {

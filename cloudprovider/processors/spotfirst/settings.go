@@ -26,7 +26,8 @@ func (e *MalformedError) Error() string {
 type settings struct {
 	wait     time.Duration
 	deadline time.Time
-	work     time.Duration
+	// work is what is left of the whole work of the job.
+	work, whole time.Duration
 	// onDemand is whether only on-demand instances may be bought for the pod.
 	onDemand bool
 	// floor is how many of the pods of the job that have it are to be on demand.
@@ -74,7 +75,7 @@ func readSettings(annotations map[string]string) (settings, error) {
 		}
 		return err == nil
 	})
-	r.read(api.AnnotationWork, "a duration such as 24h", func(value string) bool { return readDuration(&r.work, value) })
+	r.readWork()
 	r.read(api.AnnotationMoveToSpot, "true or false", func(value string) bool {
 		parsed, err := strconv.ParseBool(value)
 		if err == nil {
@@ -95,6 +96,18 @@ func readSettings(annotations map[string]string) (settings, error) {
 func (r *reading) read(key, want string, parse func(value string) bool) {
 	if value, ok := r.annotations[key]; ok && !parse(value) {
 		r.errs = append(r.errs, &MalformedError{key, value, want})
+	}
+}
+
+// readWork reads the work that the pod states, and what it says is saved of that.
+func (r *reading) readWork() {
+	const want = "a duration such as 24h"
+	r.read(api.AnnotationWork, want, func(value string) bool { return readDuration(&r.work, value) })
+	r.whole = r.work
+	saved := time.Duration(0)
+	r.read(api.AnnotationWorkSaved, want, func(value string) bool { return readDuration(&saved, value) })
+	if r.work > 0 {
+		r.work = max(0, r.work-saved)
 	}
 }
 

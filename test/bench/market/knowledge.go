@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"gpu-spot-autoscaler/pricing/deadline"
 	"gpu-spot-autoscaler/pricing/finish"
 	"gpu-spot-autoscaler/pricing/market"
 )
@@ -31,7 +32,9 @@ const wrongShare = .15
 // sighted is a market that is looked at every so many ticks, with what this project learns of it. It is not safe for concurrent use.
 type sighted struct {
 	trace *trace
-	terms finish.Terms
+	job   job
+	// worth is what an hour is worth by which a job is over sooner, nil for nothing.
+	worth *float64
 	knows knowledge
 	// leavesSpot is whether a job may leave a spot instance for another. The autoscaler moves jobs from on-demand to spot only.
 	leavesSpot bool
@@ -40,17 +43,23 @@ type sighted struct {
 	tick    time.Duration
 	fit     window
 	history *market.History
-	// planners are those of each day, that learnt from the days before.
-	planners map[int]*finish.Planner
+	// planners are those of each day, that learnt from the days before, and of each of the tables that the autoscaler has for jobs.
+	planners map[table]*finish.Planner
+}
+
+// table is one that decides about a job on a day.
+type table struct {
+	day  int
+	grid deadline.Grid
 }
 
 // newSighted looks at all of the trace that may be seen. Nothing that a planner is asked about a tick, or that it has learnt, is of a later one.
 func newSighted(t *trace, j job, o options, with setting) *sighted {
 	s := &sighted{
-		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, leavesSpot: o.leavesSpot, planners: map[int]*finish.Planner{},
-		terms: finish.Terms{Work: j.work, Slack: j.deadline - j.work, Restart: j.restart, Protected: j.protected, OnDemand: j.onDemandPrice,
-			ValueOfTime: o.worth, // prices are per hour in all of the benchmark, and a tick is the unit of time
-		},
+		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, leavesSpot: o.leavesSpot, job: j, planners: map[table]*finish.Planner{},
+	}
+	if o.worth > 0 {
+		s.worth = &o.worth
 	}
 	seen := window{s.fit.from, t.ticks()}
 	if s.knows == probes {
@@ -87,22 +96,26 @@ func (s *sighted) isBlind(now int) bool {
 	return s.knows == probes && s.time(now).Sub(s.time(s.fit.to)) > market.StaleAfter
 }
 
-// planner returns that of the day of the tick.
-func (s *sighted) planner(tick int) *finish.Planner {
+// planner returns the one that decides about jobs of the grid on the day of the tick.
+func (s *sighted) planner(tick int, grid deadline.Grid) *finish.Planner {
 	perDay := int(24 * time.Hour / s.tick)
-	day := tick / perDay
-	if s.planners[day] == nil {
-		s.planners[day] = s.plan(s.history, s.fit.from, day*perDay)
+	of := table{tick / perDay, grid}
+	planner, known := s.planners[of]
+	if !known {
+		planner = s.plan(grid, s.fit.from, of.day*perDay)
+		s.planners[of] = planner
 	}
-	return s.planners[day]
+	return planner
 }
 
 // plan learns from what was seen between two ticks.
-func (s *sighted) plan(history *market.History, from, to int) *finish.Planner {
+func (s *sighted) plan(grid deadline.Grid, from, to int) *finish.Planner {
 	if s.knows == probes {
 		to = min(to, s.fit.to)
 	}
-	return finish.NewPlanner(history, s.terms, s.tick, time.Duration(s.poll)*s.tick, s.time(from), s.time(max(from, to)))
+	perHour := 1 / grid.Tick().Hours() // as all prices in the history
+	terms := grid.Terms(time.Duration(s.job.protected)*s.tick, perHour, s.job.onDemandPrice)
+	return finish.NewPlanner(s.history, terms, grid.Tick(), grid.Tick(), s.time(from), s.time(max(from, to)))
 }
 
 // policy returns the policy of this project for a run of the job from the start on.
@@ -110,8 +123,7 @@ func (s *sighted) policy(j job, start int) policy {
 	o := &ours{market: s, job: j, start: start, last: idle, looked: -1, history: s.history, planner: s.planner}
 	if s.knows == none {
 		o.history = s.look(window{start - start%s.poll, min(start+j.deadline, s.trace.ticks())})
-		fresh := s.plan(o.history, start, start)
-		o.planner = func(int) *finish.Planner { return fresh }
+		o.planner = func(int, deadline.Grid) *finish.Planner { return nil } // no job lasts for as long as has to be seen to learn
 	}
 	return o
 }

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"math"
 	"time"
 
+	"gpu-spot-autoscaler/pricing/deadline"
 	"gpu-spot-autoscaler/pricing/finish"
 	"gpu-spot-autoscaler/pricing/market"
 )
@@ -11,7 +13,7 @@ import (
 type ours struct {
 	market  *sighted
 	history *market.History
-	planner func(tick int) *finish.Planner
+	planner func(tick int, grid deadline.Grid) *finish.Planner
 	job     job
 	start   int
 	// last is what it chose last, looked the tick of the last look, and gone what has been lost or refused since.
@@ -30,20 +32,34 @@ func (o *ours) decide(p progress, _ sight) int {
 	if o.last >= 0 && p.on == idle {
 		o.gone[finish.Place(o.last)] = true
 	}
-	planner, outage := o.planner(now), time.Duration(o.outage(now))*o.market.tick
-	if planner == nil || o.market.isBlind(now) {
+	outage := time.Duration(o.outage(now)) * o.market.tick
+	grid, state := o.stand(p)
+	planner := o.planner(now, grid)
+	switch slack := p.slack(o.job); {
+	case planner == nil || o.market.isBlind(now):
 		o.last = o.untaught(p, now)
-		return o.last
-	}
-	if p.on >= 0 && !o.market.leavesSpot {
+	case p.on >= 0 && !o.market.leavesSpot, p.on == onDemand && slack < (restarts+1)*o.job.restart:
 		o.last = p.on
-		return o.last
+	case slack < restarts*o.job.restart: // as in spotfirst.Policy
+		o.last = onDemand
+	default:
+		o.last = int(planner.Choose(state, finish.Situation{Now: o.market.time(now), Gone: o.gone, Outage: outage, Patient: true}))
 	}
-	state := finish.State{Work: p.left, Slack: p.slack(o.job), On: finish.Place(p.on), WarmUp: p.warmUp, Age: p.age}
-	o.last = int(planner.Choose(state, finish.Situation{
-		Now: o.market.time(now), Gone: o.gone, Outage: outage, Patient: true,
-	}))
 	return o.last
+}
+
+// restarts are how many restarts a job must have time for to be left on spot, as in package spotfirst.
+const restarts = 2
+
+// stand returns by which tables the job is decided, and where it stands on them.
+func (o *ours) stand(p progress) (deadline.Grid, finish.State) {
+	tick := o.market.tick
+	grid, state := deadline.GridOf(deadline.Job{
+		Work: time.Duration(p.left) * tick, Whole: time.Duration(o.job.work) * tick, Slack: time.Duration(max(0, p.slack(o.job))) * tick, ValueOfTime: o.market.worth,
+	}, time.Duration(o.job.restart)*tick)
+	in := func(ticks int) float64 { return float64(ticks) * float64(tick) / float64(grid.Tick()) }
+	state.On, state.WarmUp, state.Age = finish.Place(p.on), int(math.Ceil(in(p.warmUp))), int(in(p.age))
+	return grid, state
 }
 
 // blindLook is after how many ticks a job that sees nothing but its own refusals tries again what was refused.
