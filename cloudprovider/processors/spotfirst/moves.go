@@ -210,7 +210,7 @@ func (m *Moves) leftOf(job Job) (left deadline.Job, mayLeave bool) {
 		slack, hasDeadline := s.slack(m.clock.Now())
 		all = all && (hasDeadline || !isCounted(pod))
 		switch {
-		case !s.deadline.IsZero() && !hasDeadline, hasDeadline && slack-m.terms.Restart < restarts*m.terms.Restart:
+		case !s.deadline.IsZero() && !hasDeadline, hasDeadline && slack < restarts*m.terms.Restart:
 			return left, false
 		case hasDeadline:
 			left.Slack = min(left.Slack, slack)

@@ -38,7 +38,7 @@ func (o *ours) decide(p progress, _ sight) int {
 	switch slack := p.slack(o.job); {
 	case planner == nil || o.market.isBlind(now):
 		o.last = o.untaught(p, now)
-	case p.on >= 0 && !o.market.leavesSpot, p.on == onDemand && slack < (restarts+1)*o.job.restart:
+	case p.on >= 0 && !o.market.leavesSpot:
 		o.last = p.on
 	case slack < restarts*o.job.restart: // as in spotfirst.Policy
 		o.last = onDemand
