@@ -29,6 +29,11 @@ func readSettings(job *Job, annotations map[string]string) error {
 	} else {
 		read(contradiction(annotations, least, most))
 	}
+	if text, ok := annotations[api.AnnotationWorkSaved]; ok {
+		if saved, err := time.ParseDuration(text); err != nil || saved < 0 {
+			read(annotationError(api.AnnotationWorkSaved, "%q is no duration such as 10h", text))
+		}
+	}
 	return errors.Join(errs...)
 }
 

@@ -198,3 +198,46 @@ func TestTheAcknowledgementOfAJobThatRestartsInPlaceIsNotFollowedByAnotherWait(t
 		})
 	}
 }
+
+// saving hears what jobs have saved.
+type saving struct {
+	pods      []string
+	asked, at time.Time
+	times     int
+}
+
+func (s *saving) hear(change *settings) {
+	change.Saved = func(_ jobs.Ref, pods []*corev1.Pod, asked, at time.Time) {
+		s.pods, s.asked, s.at, s.times = nil, asked, at, s.times+1
+		for _, pod := range pods {
+			s.pods = append(s.pods, pod.Name)
+		}
+	}
+}
+
+func TestWhatAJobHasSavedIsToldOnce(t *testing.T) {
+	begin(t, func(w *world, f *fakeJobs) {
+		var heard saving
+		w.stop()
+		f.start(heard.hear)
+		w.pass(10 * time.Second)
+		require.Zero(t, heard.times)
+		w.say("on-b")
+		w.pass(time.Second)
+		assert.Equal(t, 1, heard.times)
+		assert.ElementsMatch(t, []string{"on-a", "on-b", "on-host"}, heard.pods)
+		assert.True(t, heard.at.After(heard.asked.Add(5*time.Second)))
+	})
+}
+
+func TestWhatAJobSavedWhileNobodyLedIsTold(t *testing.T) {
+	begin(t, func(w *world, f *fakeJobs) {
+		w.stop()
+		w.say("on-a")
+		time.Sleep(10 * time.Second)
+		var heard saving
+		f.start(heard.hear)
+		assert.Equal(t, 1, heard.times)
+		assert.Equal(t, heard.asked, heard.at, "nobody knows when it was")
+	})
+}

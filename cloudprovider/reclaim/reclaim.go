@@ -104,7 +104,8 @@ type Config struct {
 	// ReplaceWait is for how long after its notice the drain of a Node waits for Replaced at most. It defaults to
 	// handshake.DefaultReplaceWait.
 	ReplaceWait time.Duration
-	// Saved is told of each job that has acknowledged when all of its work is saved, its pods, and when it was asked. It must not block. Optional.
+	// Saved is told of each job that has acknowledged that its work is saved, with its pods, or those of the unit that was asked, when they were asked,
+	// and until when the work is saved. It may be told again. It must not block. Optional.
 	Saved func(job jobs.Ref, pods []*corev1.Pod, asked, at time.Time)
 	// PodsPerSecond is how many pods can be asked and evicted in a second: see RateLimits. A reclaim of more than that allows in time does not wait
 	// for ReplacementReady. Zero is no bound.

@@ -18,7 +18,7 @@ const (
 	// learnEvery is how often a plan learns anew, and soonest how soon it does if the market has changed more than in all the time before.
 	learnEvery, soonest = 24 * time.Hour, time.Hour
 	// learningTime is for how long a plan is waited for that is made for the first job of its kind. It takes about a second.
-	learningTime = 30 * time.Second
+	learningTime = 15 * time.Second
 	// lookEvery is how old what was seen of the present may be, if nothing has changed.
 	lookEvery = 10 * time.Minute
 )

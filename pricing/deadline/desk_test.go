@@ -348,17 +348,27 @@ func TestGrid(t *testing.T) {
 		"it takes one at least":          {time.Hour, time.Hour, time.Second, shortTick, 6, 6, 1},
 		"long jobs have long ticks":      {90 * time.Hour, 20 * time.Hour, 10 * time.Minute, 20 * time.Minute, 270, 60, 1},
 		"of very long ones a part":       {288 * time.Hour, 48 * time.Hour, 10 * time.Minute, 3 * shortTick, 288, 48, 1},
+		"and of restarts that do not":    {time.Hour, time.Hour, 65 * time.Minute, (65*time.Minute + 6) / 7, 7, 6, 7},
 		"too much slack is cut":          {24 * time.Hour, 100 * time.Hour, 10 * time.Minute, shortTick, 144, mostSlack, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, state := GridOf(Job{Work: c.work, Whole: 2 * c.work, Slack: c.slack}, c.restart)
-			assert.InDelta(t, 2*state.Work, state.Whole, 1)
+			if c.slack <= mostSlack*g.tick {
+				assert.InDelta(t, 2*state.Work, state.Whole, 1)
+			}
 			assert.Equal(t, c.tick, g.tick)
 			assert.Equal(t, []int{c.left, c.spare, c.once}, []int{state.Work, state.Slack, g.restart})
 			assert.GreaterOrEqual(t, g.work, state.Work)
 			assert.GreaterOrEqual(t, g.slack, state.Slack)
 		})
 	}
+}
+
+// A job of 100 hours has 40 left, and 60 more until its deadline.
+func TestMuchSlackIsMuchThoughItIsCut(t *testing.T) {
+	_, state := GridOf(Job{Work: 40 * time.Hour, Whole: 100 * time.Hour, Slack: 60 * time.Hour}, 10*time.Minute)
+	assert.Equal(t, mostSlack, state.Slack)
+	assert.InDelta(t, 100./60, float64(state.Whole)/float64(state.Slack), .01)
 }
 
 // largest returns a desk and offers at which everything was seen for a month.

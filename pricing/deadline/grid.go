@@ -84,7 +84,9 @@ func GridOf(job Job, restart time.Duration) (Grid, finish.State) {
 		state.Slack, state.Whole = state.Slack*mostWork/state.Work, state.Whole*mostWork/state.Work
 		state.Work = mostWork
 	}
-	state.Slack = min(state.Slack, mostSlack)
+	if state.Slack > mostSlack { // as much of the whole work, so that it is much slack if it was
+		state.Slack, state.Whole = mostSlack, state.Whole*mostSlack/state.Slack
+	}
 	return Grid{
 		tick: tick, restart: max(1, ceil(restart, tick)),
 		work: min(sizeFor(state.Work), mostWork), slack: min(sizeFor(state.Slack), mostSlack), valueOfTime: valueFor(job.ValueOfTime),
@@ -96,7 +98,8 @@ func tickFor(restart time.Duration) time.Duration {
 	if restart < leastTick {
 		return shortTick
 	}
-	return restart / max(1, (restart+shortTick/2)/shortTick)
+	times := max(1, (restart+shortTick/2)/shortTick)
+	return (restart + times - 1) / times
 }
 
 func ceil(d, unit time.Duration) int { return int((d + unit - 1) / unit) }

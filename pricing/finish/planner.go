@@ -20,7 +20,7 @@ const (
 	// muchCheaper times what the instance costs, both with the value of the time, while there is time for more than a few restarts.
 	leaveMargin, moveMargin  = 12, 1.5
 	muchCheaper, fewRestarts = .9, 8
-	// looseSlack is the part of Terms.Work that is much slack. A job that has it buys nothing in an outage, whatever the tables say: how long an
+	// looseSlack is the part of the whole work that is much slack. A job that has it buys nothing in an outage, whatever the tables say: how long an
 	// outage lasts is hard to tell, and in the recorded market it cost more to go on-demand too early than to wait for too long.
 	looseSlack = .2
 	// matureAge is the age at which an offering is bought at the latest by a job that waits for it to get older. In the recorded market most

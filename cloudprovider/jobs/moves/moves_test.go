@@ -171,6 +171,15 @@ func (f *fixture) place(gang podlist.StandInGang, ready int) {
 	synctest.Wait()
 }
 
+func TestStandInsSayHowMuchOfTheWorkWillBeSaved(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{api.AnnotationWork: "24h"}}}
+	c := candidate{pods: []*corev1.Pod{pod, {}}, plan: spotfirst.Plan{Saved: 10 * time.Hour, Offerings: [][]pricing.Offering{{{InstanceType: "a10"}}, {{InstanceType: "a10"}}}}}
+	standIns := c.standIns()
+	assert.Equal(t, map[string]string{api.AnnotationWork: "24h", api.AnnotationWorkSaved: "10h0m0s"}, standIns[0].Annotations)
+	assert.NotContains(t, standIns[1].Annotations, api.AnnotationWorkSaved, "which states no work")
+	assert.NotContains(t, pod.Annotations, api.AnnotationWorkSaved)
+}
+
 func TestAJobMovesWithAllItsNodesOnceSpotIsReadyForAllOfItsPods(t *testing.T) {
 	inBubble(t, func(f *fixture) {
 		f.addNode("a")

@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -27,6 +29,12 @@ type fakeJobs struct {
 	reads  int
 	gone   bool
 	broken error
+	// unread is why the job cannot be read, units whether its pods save their work apart, created when it was.
+	unread  error
+	units   bool
+	created time.Time
+	// pods are those of the job.
+	pods []*corev1.Pod
 }
 
 var ref = jobs.NewRef("fake", "ml", "train")
@@ -38,6 +46,15 @@ func (f *fakeJobs) Member(pod *corev1.Pod) jobs.Membership {
 	return jobs.Membership{Ref: ref, Role: jobs.Role(pod.Labels["role"])}
 }
 
+func (f *fakeJobs) UnitOf(*corev1.Pod) string {
+	if f.units {
+		return "unit"
+	}
+	return ""
+}
+
+func (f *fakeJobs) OfJob(jobs.Ref) []*corev1.Pod { return f.pods }
+
 func (f *fakeJobs) Get(context.Context, jobs.Ref) (jobs.Job, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,11 +62,17 @@ func (f *fakeJobs) Get(context.Context, jobs.Ref) (jobs.Job, error) {
 	if f.gone {
 		return jobs.Job{}, jobs.ErrNoObject
 	}
+	if f.unread != nil {
+		return jobs.Job{}, f.unread
+	}
 	object := &unstructured.Unstructured{}
+	object.SetCreationTimestamp(metav1.NewTime(f.created))
 	if f.saved.Work > 0 {
-		object.SetAnnotations(map[string]string{
-			api.AnnotationWorkSaved: f.saved.Work.String(), api.AnnotationWorkSavedOf: f.saved.Of, api.AnnotationWorkSavedAt: f.saved.At.Format(time.RFC3339),
-		})
+		annotations := map[string]string{api.AnnotationWorkSaved: f.saved.Work.String(), api.AnnotationWorkSavedOf: f.saved.Of}
+		if !f.saved.At.IsZero() {
+			annotations[api.AnnotationWorkSavedAt] = f.saved.At.Format(time.RFC3339)
+		}
+		object.SetAnnotations(annotations)
 	}
 	return jobs.Job{Ref: ref, Replicas: 4, Max: 4, Object: object}, nil
 }
@@ -74,7 +97,7 @@ func inBubble(t *testing.T, test func(f *fakeJobs, p *Progress)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeJobs{}
-		p := New(Config{Jobs: f, Clock: clock.RealClock{}, Restart: restart})
+		p := New(Config{Jobs: f, Pods: f, Clock: clock.RealClock{}, Restart: restart})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { p.Run(ctx); close(ended) }()
@@ -107,10 +130,10 @@ func four(since time.Duration) (pods []*corev1.Pod) {
 
 // ask returns what is known of the job once it was read.
 func ask(p *Progress, pod *corev1.Pod) time.Duration {
-	p.Saved(pod)
+	p.Done(pod, false)
 	synctest.Wait()
-	saved, _ := p.Saved(pod)
-	return saved
+	done, _ := p.Done(pod, false)
+	return done
 }
 
 func TestAJobHasSavedWhatItDidUntilItAcknowledged(t *testing.T) {
@@ -163,17 +186,21 @@ func TestWhatIsSavedAddsUp(t *testing.T) {
 		assert.Equal(t, 8*time.Hour, ask(p, worker(0)))
 		p.Note(ref, []*corev1.Pod{worker(0)}, time.Now(), time.Now())
 		assert.Equal(t, 8*time.Hour, ask(p, worker(0)), "a run that has saved nothing takes nothing away")
-		_, at := p.Saved(worker(0))
-		assert.True(t, at.Equal(time.Now()))
+		assert.True(t, f.saved.At.Equal(time.Now()))
+		p.Note(ref, four(20*time.Hour), time.Now().Add(-time.Hour), time.Now().Add(-time.Hour))
+		assert.Equal(t, 8*time.Hour, ask(p, worker(0)), "what is told late was told before")
+		assert.True(t, f.saved.At.Equal(time.Now()))
 	})
 }
 
 func TestTheNextLeaderReadsWhatIsSaved(t *testing.T) {
 	inBubble(t, func(f *fakeJobs, p *Progress) {
 		f.saved = jobs.SavedWork{Work: 10 * time.Hour, Of: "24h", At: time.Now().Add(-time.Hour)}
-		saved, _ := p.Saved(worker(0))
-		assert.Zero(t, saved, "nobody waits for it")
+		_, known := p.Done(worker(0), false)
+		assert.False(t, known, "it is being read")
 		assert.Equal(t, 10*time.Hour, ask(p, worker(0)))
+		_, known = p.Done(worker(0), false)
+		assert.True(t, known)
 		reads := f.reads
 		ask(p, worker(0))
 		assert.Equal(t, reads, f.reads, "it is not read each time")
@@ -184,8 +211,82 @@ func TestTheNextLeaderReadsWhatIsSaved(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Zero(t, ask(p, worker(0, func(pod *corev1.Pod) { pod.CreationTimestamp = ago(0) })), "the pod may be of another job of that name")
 		f.set(func() { f.gone = true })
-		time.Sleep(forgetAfter + readEvery)
+		time.Sleep(readEvery)
 		assert.Zero(t, ask(p, worker(0)))
+	})
+}
+
+func TestALeaderKnowsWhatItHasNotedThoughNobodyAskedForIt(t *testing.T) {
+	inBubble(t, func(_ *fakeJobs, p *Progress) {
+		p.Note(ref, four(10*time.Hour+restart), time.Now(), time.Now())
+		synctest.Wait()
+		time.Sleep(2 * time.Hour)
+		done, known := p.Done(worker(0), false)
+		assert.True(t, known)
+		assert.Equal(t, 10*time.Hour, done)
+	})
+}
+
+func TestAJobThatCannotBeReadIsNotWaitedForForLong(t *testing.T) {
+	inBubble(t, func(f *fakeJobs, p *Progress) {
+		f.unread = errors.New("throttled")
+		for range 20 {
+			p.Done(worker(0), false)
+			synctest.Wait()
+			time.Sleep(time.Second)
+		}
+		_, known := p.Done(worker(0), false)
+		assert.True(t, known)
+		assert.LessOrEqual(t, f.reads, 10, "less and less often")
+	})
+}
+
+func TestWhatAJobThatIsToBeAskedHasDoneCounts(t *testing.T) {
+	inBubble(t, func(f *fakeJobs, p *Progress) {
+		f.saved = jobs.SavedWork{Work: 5 * time.Hour, Of: "24h", At: time.Now().Add(-20 * time.Hour)}
+		f.pods = append(four(10 * time.Hour)[1:], worker(3*time.Hour+restart))
+		assert.Equal(t, 5*time.Hour, ask(p, worker(0)))
+		done, _ := p.Done(f.pods[0], true)
+		assert.Equal(t, 8*time.Hour, done, "since one of its pods was started last")
+		f.pods = f.pods[2:]
+		done, _ = p.Done(f.pods[0], true)
+		assert.Equal(t, 6*time.Hour+30*time.Minute, done, "as much as half of its workers do")
+	})
+}
+
+func TestOfPodsThatSaveTheirWorkApartNobodyKnowsHowMuchItIs(t *testing.T) {
+	inBubble(t, func(f *fakeJobs, p *Progress) {
+		f.units = true
+		p.Note(ref, four(10 * time.Hour)[:1], time.Now(), time.Now())
+		assert.Zero(t, ask(p, worker(0)))
+	})
+}
+
+func TestWhatAnOwnerWritesOfARunningJobIsNotAddedToItsRun(t *testing.T) {
+	inBubble(t, func(f *fakeJobs, p *Progress) {
+		f.saved = jobs.SavedWork{Work: 12 * time.Hour}
+		f.pods = four(13 * time.Hour)
+		ask(p, worker(0))
+		done, _ := p.Done(f.pods[0], true)
+		assert.Equal(t, 12*time.Hour, done)
+		p.Note(ref, f.pods, time.Now(), time.Now())
+		assert.Equal(t, 12*time.Hour, ask(p, worker(0)))
+		time.Sleep(time.Hour)
+		done, _ = p.Done(f.pods[0], true)
+		assert.Equal(t, 13*time.Hour, done, "what comes after that is")
+	})
+}
+
+func TestARunIsNotNotedOnAnotherJobOfTheName(t *testing.T) {
+	inBubble(t, func(f *fakeJobs, p *Progress) {
+		f.broken = errors.New("throttled")
+		p.Note(ref, four(10*time.Hour), time.Now(), time.Now())
+		synctest.Wait()
+		f.set(func() { f.broken, f.created = nil, time.Now() })
+		time.Sleep(slowestRetry)
+		synctest.Wait()
+		f.set(func() { assert.Zero(t, f.saved.Work) })
+		assert.Zero(t, ask(p, worker(0, func(pod *corev1.Pod) { pod.CreationTimestamp = ago(0) })))
 	})
 }
 
@@ -204,7 +305,7 @@ func TestAnOwnerWhoSaysAnewHowMuchIsLeftIsBelieved(t *testing.T) {
 
 func TestWhatCannotBeWrittenCountsAndIsTriedAgain(t *testing.T) {
 	inBubble(t, func(f *fakeJobs, p *Progress) {
-		f.broken = errors.New("forbidden")
+		f.broken = errors.New("throttled")
 		ask(p, worker(0))
 		p.Note(ref, four(10*time.Hour+restart), time.Now(), time.Now())
 		assert.Equal(t, 10*time.Hour, ask(p, worker(0)))
@@ -216,13 +317,17 @@ func TestWhatCannotBeWrittenCountsAndIsTriedAgain(t *testing.T) {
 }
 
 func TestAJobOnWhichNothingMayBeWrittenHasSavedNothing(t *testing.T) {
-	inBubble(t, func(f *fakeJobs, p *Progress) {
-		f.broken = jobs.ErrUnsupported
-		ask(p, worker(0))
-		p.Note(ref, four(10*time.Hour+restart), time.Now(), time.Now())
-		assert.Zero(t, ask(p, worker(0)))
-		assert.Empty(t, p.saved, "it is not tried again")
-	})
+	for name, err := range map[string]error{"it cannot be suspended": jobs.ErrUnsupported, "it is forbidden": apierrors.NewForbidden(schema.GroupResource{}, "train", nil)} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *fakeJobs, p *Progress) {
+				f.broken = err
+				ask(p, worker(0))
+				p.Note(ref, four(10*time.Hour+restart), time.Now(), time.Now())
+				assert.Zero(t, ask(p, worker(0)))
+				assert.Empty(t, p.saved, "it is not tried again")
+			})
+		})
+	}
 }
 
 func TestPodsOfNoJobHaveSavedNothing(t *testing.T) {
@@ -231,15 +336,14 @@ func TestPodsOfNoJobHaveSavedNothing(t *testing.T) {
 		p.Note(p.config.Jobs.Member(alone).Ref, []*corev1.Pod{alone}, time.Now(), time.Now())
 		assert.Zero(t, ask(p, alone))
 		assert.Zero(t, f.reads)
-		var none *Progress
-		saved, _ := none.Saved(alone)
-		assert.Zero(t, saved)
+		_, known := p.Done(alone, true)
+		assert.True(t, known)
 	})
 }
 
 func TestJobsThatNobodyAsksForAreForgotten(t *testing.T) {
 	inBubble(t, func(_ *fakeJobs, p *Progress) {
-		p.known[jobs.NewRef("fake", "ml", "other")] = &entry{asked: time.Now()}
+		p.known[jobs.NewRef("fake", "ml", "other")] = &entry{last: time.Now()}
 		time.Sleep(forgetAfter + time.Second)
 		ask(p, worker(0))
 		assert.Len(t, p.known, 1)

@@ -16,14 +16,18 @@ type run struct {
 	from, until time.Time
 	// pods are how many trained, without launchers.
 	pods int
+	// isUnit is whether each pod of the job saves its work apart from the others.
+	isUnit bool
 }
 
-// runOf returns the run of a job that was asked for a checkpoint at a time, and false if its pods do not state their work and their deadline. It began
-// when the last container was started: whatever ran before may have waited for that, or have been lost with what it replaced.
-func (p *Progress) runOf(pods []*corev1.Pod, asked time.Time) (r run, counts bool) {
+// runOf returns the run until a time of a job that was asked for a checkpoint before, and false if its pods do not state their work and their deadline,
+// or none runs. It began when the last container was started: whatever ran before may have waited for that, or have been lost with what it replaced.
+func (p *Progress) runOf(pods []*corev1.Pod, asked, until time.Time) (r run, counts bool) {
+	r.until = until
 	for _, pod := range pods {
 		if isTimed(pod) {
 			r.of, counts = pod.Annotations[api.AnnotationWork], true
+			r.isUnit = r.isUnit || p.config.Jobs.UnitOf(pod) != ""
 		}
 		started := startOf(pod, asked)
 		if started.After(r.from) {
@@ -53,19 +57,35 @@ func startOf(pod *corev1.Pod, until time.Time) (last time.Time) {
 	return last
 }
 
+// isOfBefore returns whether the run was one of a job that had the name before.
+func (r run) isOfBefore(job jobs.Job) bool {
+	return job.Object != nil && job.Object.GetCreationTimestamp().After(r.from)
+}
+
 // after returns what the job has saved with the run, if it had saved so much before. A job with fewer workers than it asks for does as much less.
-func (r run) after(before jobs.SavedWork, job jobs.Job, restart time.Duration) jobs.SavedWork {
+// Of one whose pods save their work apart nobody knows how much it is. Where the owner wrote how much was saved, and not when, nothing is added: that
+// may be a part of the run.
+func (r run) after(before jobs.SavedWork, replicas int, restart time.Duration) jobs.SavedWork {
 	if before.Of != "" && before.Of != r.of {
 		before = jobs.SavedWork{} // the owner has said anew how much is left
 	}
-	began := r.from.Add(restart)
+	began, part := r.from.Add(restart), 1.
 	if before.At.After(began) {
 		began = before.At
 	}
-	part := 1.
-	if full := job.FullReplicas(); full > 0 {
-		part = min(1, float64(r.pods)/float64(full))
+	if replicas > 0 {
+		part = min(1, float64(r.pods)/float64(replicas))
+	}
+	switch {
+	case r.isUnit && replicas > 1:
+		return before
+	case before.Work > 0 && before.At.IsZero():
+		part = 0
 	}
 	done := time.Duration(part * float64(max(0, r.until.Sub(began))))
-	return jobs.SavedWork{Work: before.Work + done.Round(time.Second), Of: r.of, At: r.until}
+	at := r.until
+	if before.At.After(at) {
+		at = before.At
+	}
+	return jobs.SavedWork{Work: before.Work + done.Round(time.Second), Of: r.of, At: at}
 }

@@ -197,6 +197,14 @@ func (m *Moves) kinds(job Job, left deadline.Job) (kinds []*kind, decided bool) 
 	return kinds, decided
 }
 
+// done returns how much of its work the job of the pod has done, which has run since a time, and false as long as that is being read.
+func (m *Moves) done(pod *apiv1.Pod, s settings, since time.Time) (done time.Duration, known bool) {
+	if m.progress != nil && !s.deadline.IsZero() {
+		return m.progress.Done(pod, true)
+	}
+	return max(0, m.clock.Since(since)-m.terms.Restart), true
+}
+
 // leftOf returns how much work is left of the job, negative if no pod states it, and how much longer it is until its deadline, 0 if not all pods that
 // count state both. It returns false if the deadline allows no move.
 func (m *Moves) leftOf(job Job) (left deadline.Job, mayLeave bool) {
@@ -205,7 +213,13 @@ func (m *Moves) leftOf(job Job) (left deadline.Job, mayLeave bool) {
 	for _, pod := range job.Pods {
 		s, _ := settingsOf(pod)
 		left.Namespace = pod.Namespace
-		s = s.leaving(m.progress, pod, job.Since, m.terms.Restart, m.clock.Now())
+		done, known := m.done(pod, s, job.Since)
+		if !known {
+			return left, false
+		}
+		if s.work > 0 {
+			s.work = max(0, s.work-done)
+		}
 		left.Work, left.Whole = max(left.Work, s.work), max(left.Whole, s.whole)
 		slack, hasDeadline := s.slack(m.clock.Now())
 		all = all && (hasDeadline || !isCounted(pod))

@@ -49,9 +49,15 @@ type Policy struct {
 	config Config
 	// spotAnyway allows spot instances for pods that should be on demand by now: there is nothing else.
 	spotAnyway bool
-	// left is the work that is left of the jobs of pods, until a time: each is asked for each offering.
-	left      map[types.UID]time.Duration
-	leftUntil time.Time
+	// done is what the jobs of pods have done, until a time: each is asked for each offering.
+	done      map[types.UID]done
+	doneUntil time.Time
+}
+
+// done is how much of its work a job has done, if that is known.
+type done struct {
+	work  time.Duration
+	known bool
 }
 
 // Config is what a Policy needs. Offerings and Clock are required.
@@ -183,26 +189,22 @@ func (p *Policy) AllowSpot(pods []*apiv1.Pod, buy func()) {
 	buy()
 }
 
-// settingsOf returns the settings of the pod, with the work that is left of its job. What a pod that runs, and acknowledges when its work is saved, has
-// done by now counts as saved: the pod is to be replaced, and is asked for that.
+// settingsOf returns the settings of the pod, with the work that is left of its job. What a pod that acknowledges when its work is saved has done by now
+// counts as saved, if it runs: it is to be replaced, and is asked for that.
 func (p *Policy) settingsOf(pod *apiv1.Pod, now time.Time) settings {
 	s, _ := settingsOf(pod)
-	if p.config.Progress == nil || s.work <= 0 || s.deadline.IsZero() {
+	if p.config.Progress == nil || s.work <= 0 || s.deadline.IsZero() || saysDone(pod) {
 		return s
 	}
-	if !now.Before(p.leftUntil) {
-		p.leftUntil, p.left = now.Add(choiceFor), map[types.UID]time.Duration{}
+	if !now.Before(p.doneUntil) {
+		p.doneUntil, p.done = now.Add(choiceFor), map[types.UID]done{}
 	}
-	left, known := p.left[pod.UID]
-	if !known {
-		var since time.Time
-		if awaits(pod) {
-			since = startOf(pod)
-		}
-		left = s.leaving(p.config.Progress, pod, since, p.config.Restart, now).work
-		p.left[pod.UID] = left
+	d, asked := p.done[pod.UID]
+	if !asked {
+		d.work, d.known = p.config.Progress.Done(pod, awaits(pod))
+		p.done[pod.UID] = d
 	}
-	s.work = left
+	s.work, s.isUnread = max(0, s.work-d.work), !d.known
 	return s
 }
 
@@ -210,11 +212,21 @@ func (p *Policy) settingsOf(pod *apiv1.Pod, now time.Time) settings {
 // spare, which are to be on demand whatever it costs.
 func (p *Policy) choose(pod *apiv1.Pod, s settings, now time.Time) deadline.Choice {
 	slack, hasDeadline := s.slack(now)
-	if !hasDeadline || s.wait == Never || p.isOnDemandOnly(pod, s) || slack < restarts*p.config.Restart {
+	isRequest := processors.IsProvisioningRequest(pod) // core enters in a request what came of it, so that it does not wait for what is being learnt
+	switch {
+	case !hasDeadline, s.wait == Never, p.isOnDemandOnly(pod, s):
+		return deadline.Undecided
+	case s.isUnread && !isRequest:
+		return deadline.Learning
+	case slack < restarts*p.config.Restart:
 		return deadline.Undecided
 	}
 	// Whoever says for how long to wait before on-demand is bought wants it no later, nor in place of spot that is there.
-	return p.config.Deadlines.choose(pod, s, slack, s.wait < 0 && p.config.Idle.Has(pod))
+	choice := p.config.Deadlines.choose(pod, s, slack, s.wait < 0 && p.config.Idle.Has(pod))
+	if choice == deadline.Learning && isRequest {
+		return deadline.Undecided
+	}
+	return choice
 }
 
 // isLate returns whether one of the pods is to have no spot instances: because its deadline is close, or because they would cost more until then.
@@ -223,7 +235,7 @@ func (p *Policy) isLate(pods []*apiv1.Pod) bool {
 	return slices.ContainsFunc(pods, func(pod *apiv1.Pod) bool {
 		s := p.settingsOf(pod, now)
 		slack, hasDeadline := s.slack(now)
-		isClose := hasDeadline && slack < restarts*p.config.Restart && s.wait != Never && !p.isOnDemandOnly(pod, s)
+		isClose := hasDeadline && !s.isUnread && slack < restarts*p.config.Restart && s.wait != Never && !p.isOnDemandOnly(pod, s)
 		return isClose || p.choose(pod, s, now) == deadline.OnDemand
 	})
 }

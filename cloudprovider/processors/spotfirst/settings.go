@@ -28,6 +28,8 @@ type settings struct {
 	deadline time.Time
 	// work is what is left of the whole work of the job.
 	work, whole time.Duration
+	// isUnread is whether it is yet to be read how much is left.
+	isUnread bool
 	// onDemand is whether only on-demand instances may be bought for the pod.
 	onDemand bool
 	// floor is how many of the pods of the job that have it are to be on demand.

@@ -79,7 +79,8 @@ type Config struct {
 	MovesReady func(node string) bool
 	// ReplaceWait is for how long after its notice a Node's pods wait for a place at most, if there is none.
 	ReplaceWait time.Duration
-	// Saved is told of each job that has acknowledged when all of its work is saved, its pods, and when it was asked. It must not block. Optional.
+	// Saved is told of each job that has acknowledged that its work is saved, with its pods, or those of the unit that was asked, when they were asked,
+	// and until when the work is saved. It may be told again. It must not block. Optional.
 	Saved func(job jobs.Ref, pods []*corev1.Pod, asked, at time.Time)
 	// PodsPerSecond is how many pods can be asked and evicted in a second, zero if that is not bounded.
 	PodsPerSecond float64

@@ -34,6 +34,9 @@ func (c *Controller) sync(ctx context.Context, party cluster.Party) error {
 	}
 	if !open {
 		s = c.losses.recovered(l, c.config.Clock.Now())
+		if s.acknowledged {
+			c.config.noteSaved(l, s, s.requested) // nobody knows when it was saved, and an earlier leader may not have noted it
+		}
 	}
 	s = c.table.open(l, s, c.config.Clock.Now())
 	unwarned := c.warner.warn(ctx, l, s)
@@ -84,11 +87,16 @@ func (c *Controller) noteAcknowledgement(ctx context.Context, l loss, s state) {
 		noticeToAcknowledgement.WithLabelValues(l.party.System).Observe(c.config.Clock.Since(l.firstSeen()).Seconds())
 	}
 	c.table.conclude(l.party, s, checkpointAcknowledged)
-	if c.config.Saved != nil {
-		c.config.Saved(l.party.Ref, l.pods, s.requested, c.config.Clock.Now())
-	}
+	c.config.noteSaved(l, s, c.config.Clock.Now())
 	klog.FromContext(ctx).Info("The job's work is saved", "job", l.party, "request", s.id)
 	c.config.Events.Eventf(l.object(s), events.ReasonSaved, notice.PrefixOf(s.drill)+"The work is saved (request %s), %s before the release", s.id, s.left(c.config.Clock.Now()))
+}
+
+// noteSaved tells that the work of the job was saved at a time.
+func (c Config) noteSaved(l loss, s state, at time.Time) {
+	if c.Saved != nil {
+		c.Saved(l.party.Ref, l.pods, s.requested, at)
+	}
 }
 
 // waitsFor returns why it is too early for a decision, and when to look again. The reason is empty if it is not.

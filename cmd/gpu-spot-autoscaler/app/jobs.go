@@ -25,7 +25,8 @@ import (
 )
 
 // Requests per second and burst for the objects of jobs. Each job that is suspended costs five requests: it is read when it is warned, when
-// that is decided, and once more before it is changed, and Kueue's Workloads are listed; one that Kueue admits costs a second change. A reclaim
+// that is decided, and once more before it is changed, and Kueue's Workloads are listed; one that Kueue admits costs a second change. One with a deadline costs two
+// more, for what it has saved. A reclaim
 // may affect a thousand jobs at once: the burst is for their warnings. A request that waits for too long here fails and is repeated, so
 // lower limits would slow down a reclaim a lot.
 const (
