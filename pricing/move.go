@@ -3,9 +3,9 @@ package pricing
 import "time"
 
 const (
-	// MoveOverlap is how long both instances are taken to be paid for: until the spot instance is delivered, the job has saved its work, and the
+	// moveOverlap is how long both instances are taken to be paid for: until the spot instance is delivered, the job has saved its work, and the
 	// on-demand instance is released.
-	MoveOverlap = 10 * time.Minute
+	moveOverlap = 10 * time.Minute
 	// moveFactor is how many times its cost a move has to save: how long the job goes on is a guess.
 	moveFactor = 2
 )
@@ -32,7 +32,7 @@ func (m Move) Pays(t Terms) bool {
 	if t.ValueOfTime == 0 {
 		value = m.OnDemand + m.Rest
 	}
-	cost := (value+m.Useful+m.Rest)*t.Restart.Hours() + m.Useful*MoveOverlap.Hours()
+	cost := (value+m.Useful+m.Rest)*t.Restart.Hours() + m.Useful*moveOverlap.Hours()
 	return m.IsWorthIt(t) && (m.OnDemand-m.useful(t))*m.GoesOn.Hours() >= moveFactor*cost
 }
 

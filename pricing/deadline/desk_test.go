@@ -159,6 +159,9 @@ func TestAnIdleJobWithMuchTimeWaitsForSpotToLast(t *testing.T) {
 	assert.Equal(t, Wait, ask(true, 15*time.Hour))
 	assert.Equal(t, Spot, ask(false, 15*time.Hour), "others of its pods run")
 	assert.Equal(t, Spot, ask(true, 2*time.Hour), "there is less time")
+	f.clock.Step(time.Minute)
+	f.memory.Refused(spot, 1)
+	assert.Equal(t, Spot, ask(true, 15*time.Hour), "there is none: it is waited for, and tried")
 	other := pricing.Offering{InstanceType: "a10", Zone: "b", Spot: true}
 	f.prices[other] = 2
 	f.offers = NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: other, Share: 1}, {Offering: onDemand, Share: 1}})

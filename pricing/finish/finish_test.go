@@ -72,14 +72,9 @@ func TestWhatIsChosen(t *testing.T) {
 		"the one that lasts, though it costs a little more": {[]zone{{1, often(9, 30)}, {1.1, always}}, fresh, Situation{}, 1},
 		"on-demand, if spot is dearer":                      {[]zone{{3.2, always}}, fresh, Situation{}, OnDemand},
 		"on-demand, if there is no time for a loss":         {[]zone{cheap}, State{Work: 200, Slack: 7, On: Nothing}, Situation{}, OnDemand},
-		"on-demand, if there is no time left":               {[]zone{cheap}, State{Work: 200, Slack: 4, On: 0, WarmUp: 1}, Situation{}, OnDemand},
-		"spot that is warm, as long as its loss is no harm": {[]zone{cheap}, State{Work: 200, Slack: 4, On: 0}, Situation{}, 0},
 		"on-demand to the end, without time to leave it":    {[]zone{cheap}, State{Work: 200, Slack: 2, On: OnDemand}, Situation{}, OnDemand},
+		"another, if the best is gone":                      {[]zone{{1.5, always}, cheap}, State{Work: 150, Slack: 50, On: Nothing}, Situation{Gone: map[Place]bool{1: true}}, 0},
 		"spot again, if there is time":                      {[]zone{cheap}, State{Work: 200, Slack: 40, On: OnDemand}, Situation{}, 0},
-		"what it is on, though another is somewhat cheaper": {[]zone{{.92, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 1},
-		"what it is on, if little time is left":             {[]zone{{.8, always}, cheap}, State{Work: 150, Slack: 30, On: 1}, Situation{}, 1},
-		"another, if it is much cheaper":                    {[]zone{{.5, always}, cheap}, State{Work: 150, Slack: 50, On: 1}, Situation{}, 0},
-		"another, if what it was on is gone":                {[]zone{{1.5, always}, cheap}, State{Work: 150, Slack: 50, On: Nothing}, Situation{Gone: map[Place]bool{1: true}}, 0},
 		"nothing, until a short outage is over": {
 			[]zone{{1, often(9, 120)}}, State{Work: 150, Slack: 50, On: Nothing}, Situation{Gone: map[Place]bool{0: true}, Outage: 3 * tick}, Nothing,
 		},
@@ -116,7 +111,7 @@ func TestAJobWithTimeWaitsUntilAnOfferingThatHasJustComeBackHasLasted(t *testing
 	}
 	assert.Equal(t, Nothing, choose(600, Nothing))
 	assert.Equal(t, Place(0), choose(39, Nothing), "there is less time")
-	assert.Equal(t, Place(0), choose(600, 0), "it has an instance")
+	assert.NotEqual(t, Nothing, choose(600, OnDemand), "it has an instance")
 	state := State{Work: terms.Work, Slack: 600, On: Nothing}
 	assert.Equal(t, Place(0), planner.Choose(state, Situation{Now: timeOf(now)}), "it is not to be left with nothing")
 	planner.view.isNoisy = true
@@ -134,17 +129,20 @@ func TestSlackIsMuchByTheWholeWork(t *testing.T) {
 	assert.False(t, terms.isLoose(State{Slack: state.Slack, Whole: 10}), "restarts take it")
 }
 
-func TestWhatAJobPaysOnDemandUntilItHasGoneCountsAgainstLeaving(t *testing.T) {
-	planner, now := plannerOf(terms, zone{1, always})
-	onDemand := State{Work: 100, Slack: 60, On: OnDemand}
-	assert.Equal(t, []Place{0}, planner.Better(onDemand, Situation{Now: timeOf(now)}))
-	for _, m := range planner.models {
-		want := m.weights() * float64(10*time.Minute) / float64(tick) * terms.OnDemand
-		assert.InDelta(t, want, m.leaving(scene{}, onDemand, 1), 1e-9)
-		assert.Zero(t, m.leaving(scene{}, State{On: Nothing}, 1))
+func TestTheOfferingsThatCostLessThanOnDemand(t *testing.T) {
+	planner, now := plannerOf(terms, zone{1, always}, zone{3.2, always}, zone{2, always})
+	better := func(state State, gone ...Place) []Place {
+		situation := Situation{Now: timeOf(now), Gone: map[Place]bool{}}
+		for _, place := range gone {
+			situation.Gone[place] = true
+		}
+		return planner.Better(state, situation)
 	}
-	assert.Empty(t, planner.Better(State{Work: 100, Slack: 3, On: OnDemand}, Situation{Now: timeOf(now)}), "there is no time for it")
-	assert.Empty(t, planner.Better(State{Work: 1, Slack: 60, On: OnDemand}, Situation{Now: timeOf(now)}), "it is almost over")
+	onDemand := State{Work: 100, Slack: 60, On: OnDemand}
+	assert.Equal(t, []Place{0}, better(onDemand), "whoever stays for now moves to the best later")
+	assert.Equal(t, []Place{2}, better(onDemand, 0))
+	assert.Empty(t, better(State{Work: 100, Slack: 3, On: OnDemand}), "there is no time for it")
+	assert.Empty(t, better(State{Work: 1, Slack: 60, On: OnDemand}), "it is almost over")
 }
 
 func TestNobodyWaitsForAnOfferingThatHasBeenUpForLong(t *testing.T) {
@@ -168,12 +166,12 @@ func TestOnDemandIsLeftForSpotThatIsWorseThanInTheMean(t *testing.T) {
 	assert.Equal(t, table.onDemandIn(0, 0, 200, 60), table.onDemandBeside(nil, 0, 0, 200, 60))
 }
 
-func TestAProtectedInstanceIsKeptThoughItsOfferingIsGone(t *testing.T) {
-	terms := terms
-	terms.Protected = 18
-	planner, now := plannerOf(terms, zone{1, often(9, 30)}, zone{1.5, always})
-	state := State{Work: 150, Slack: 40, On: 0, Age: 8}
-	assert.Equal(t, Place(0), planner.Choose(state, Situation{Now: timeOf(now), Gone: map[Place]bool{0: true}}))
+func TestAnOfferingThatWasNeverSeenDownIsNotYoung(t *testing.T) {
+	planner, now := plannerOf(terms, zone{1, always}, zone{1, inBursts})
+	for _, m := range planner.models {
+		assert.True(t, math.IsInf(m.offerAt(0, 1, timeOf(now)).age, 1))
+		assert.Less(t, m.offerAt(1, 1, timeOf(now)).age, 20.)
+	}
 }
 
 func TestThereIsNoPlannerOfTooShortAPast(t *testing.T) {
@@ -197,27 +195,30 @@ func TestNoDeadlineIsMissed(t *testing.T) {
 			t.Run(fmt.Sprintf("slack %d, market %d", slack, n), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(n), uint64(slack)))
 				s := State{Work: terms.Work, Slack: slack, On: Nothing}
-				gone, last := map[Place]bool{}, Nothing
+				on, age, gone, last := Nothing, 0, map[Place]bool{}, Nothing
 				for elapsed := 0; s.Work > 0; elapsed++ {
 					if elapsed%poll == 0 {
 						gone = map[Place]bool{}
 					}
-					if s.On >= 0 && s.Age > 0 && r.Float64() < badness {
-						s.On = Nothing
+					if on >= 0 && age > 0 && r.Float64() < badness {
+						on = Nothing
 					}
-					if last >= 0 && s.On == Nothing {
+					if last >= 0 && on == Nothing {
 						gone[last] = true
 					}
-					last = planner.Choose(s, Situation{Now: timeOf(now), Gone: gone})
-					if last != s.On {
-						s.On, s.Age, s.WarmUp = last, 0, terms.Restart
+					if last = on; on < 0 { // it stays on spot until that is lost
+						s.On = on
+						last = planner.Choose(s, Situation{Now: timeOf(now), Gone: gone})
 					}
-					if s.On >= 0 && s.Age == 0 && r.Float64() < badness {
-						s.On = Nothing // refused
+					if last != on {
+						on, age, s.WarmUp = last, 0, terms.Restart
 					}
-					s.Age++
+					if on >= 0 && age == 0 && r.Float64() < badness {
+						on = Nothing // refused
+					}
+					age++
 					switch {
-					case s.On == Nothing:
+					case on == Nothing:
 						s.Slack--
 					case s.WarmUp > 0:
 						s.WarmUp--

@@ -3,7 +3,6 @@ package finish
 import (
 	"time"
 
-	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/market"
 )
 
@@ -15,11 +14,8 @@ const (
 	leastPast, leastTicks = 2 * 24 * time.Hour, 300
 	// sceneWeight is how much the table of scenes counts beside each of the two chains.
 	sceneWeight = 2
-	// leaveMargin is how much cheaper it has to be to leave a spot instance than to keep it, in restarts on on-demand: what looks as if it
-	// lasts longest is not as good as it looks, and most moves cost more than they save. moveMargin is the same for a price that is less than
-	// muchCheaper times what the instance costs, both with the value of the time, while there is time for more than a few restarts.
-	leaveMargin, moveMargin  = 12, 1.5
-	muchCheaper, fewRestarts = .9, 8
+	// fewRestarts is for how many restarts there is little time.
+	fewRestarts = 8
 	// looseSlack is the part of the whole work that is much slack. A job that has it buys nothing in an outage, whatever the tables say: how long an
 	// outage lasts is hard to tell, and in the recorded market it cost more to go on-demand too early than to wait for too long.
 	looseSlack = .2
@@ -154,20 +150,13 @@ func (p *Planner) sitsOut(s State, now Situation) bool {
 // addCosts adds what it costs to finish on each place, times the weights of all tables.
 func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 	here := m.withOutages(m.sceneAt(now), m.ticks(now.Outage))
-	here = m.withOwn(here, s, now)
 	classOf := m.classOf(here, now)
 	for _, o := range here.offers {
-		switch {
-		case o.place == s.On:
-			costs[o.place] += m.onSpot(o.withProtection(m.terms.Protected-s.Age), s.WarmUp, s, classOf)
-		case m.terms.allowsSpot(float64(s.Slack)):
-			costs[o.place] += m.onSpot(o.withProtection(m.terms.Protected), m.terms.Restart, s, classOf) + m.leaving(here, s, o.price)
+		if m.terms.allowsSpot(float64(s.Slack)) {
+			costs[o.place] += m.onSpot(o.withProtection(m.terms.Protected), s, classOf)
 		}
 	}
-	if o, ok := m.lasting(here, s, now); ok {
-		costs[o.place] += m.onSpot(o, s.WarmUp, s, classOf)
-	}
-	costs[OnDemand] += m.onDemand(here, s, classOf) + m.leaving(here, s, m.terms.OnDemand)
+	costs[OnDemand] += m.onDemand(here, s, classOf)
 	switch {
 	case s.On != Nothing:
 	case len(here.offers) == 0:
@@ -175,27 +164,6 @@ func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 	case now.Patient && !m.isNoisy && m.terms.isLoose(s):
 		costs[Nothing] += m.mature(here, s, classOf)
 	}
-}
-
-// leaving returns how much cheaper it has to be at that price than on the instance that the job is on, if it is on one, times the weights of all
-// tables.
-func (m *model) leaving(here scene, s State, price float64) float64 {
-	if s.On < 0 {
-		return m.overlap(s)
-	}
-	restarts := float64(leaveMargin)
-	if s.Slack >= fewRestarts*m.terms.Restart && price < muchCheaper*here.priceOf(s.On) {
-		restarts = moveMargin
-	}
-	return m.weights() * restarts * float64(m.terms.Restart) * m.terms.OnDemand
-}
-
-// overlap returns what a job that leaves on-demand pays for that until it has gone.
-func (m *model) overlap(s State) float64 {
-	if s.On != OnDemand {
-		return 0
-	}
-	return m.weights() * m.ticks(pricing.MoveOverlap) * m.terms.OnDemand
 }
 
 // classOf returns the class that each chain takes the market for.
@@ -210,12 +178,12 @@ func (m *model) classOf(here scene, now Situation) (class []int) {
 // weights returns the sum of those of all tables.
 func (m *model) weights() float64 { return sceneWeight + float64(len(m.chains)) }
 
-// onSpot returns what it costs to finish on the offer.
-func (m *model) onSpot(o offer, warmUp int, s State, class []int) float64 {
+// onSpot returns what it costs to finish on a new instance of the offer.
+func (m *model) onSpot(o offer, s State, class []int) float64 {
 	work, slack := float64(s.Work), float64(s.Slack)
-	sum := sceneWeight * m.scenes.spot(o, warmUp, work, slack)
+	sum := sceneWeight * m.scenes.spot(o, m.terms.Restart, work, slack)
 	for i, c := range m.chains {
-		sum += costOfSpot(o, float64(warmUp), work, slack, c.afterLoss(class[i]))
+		sum += costOfSpot(o, float64(m.terms.Restart), work, slack, c.afterLoss(class[i]))
 	}
 	return sum
 }
@@ -254,22 +222,4 @@ func (m *model) mature(here scene, s State, class []int) float64 {
 
 func (v *view) maturing(offers []offer, work, slack float64, afterLoss func(work, slack float64) float64) float64 {
 	return v.terms.mature(offers, v.ticks(matureAge), work, slack, afterLoss)
-}
-
-// withOwn adds the offering that the job is on, if that was seen to be down: the job would have lost it, so it was seen wrong, or is back.
-func (m *model) withOwn(here scene, s State, now Situation) scene {
-	if s.On >= 0 && s.Age >= m.terms.Protected && !here.has(s.On) {
-		_, price := m.history.At(int(s.On), now.Now)
-		here.offers = append(here.offers, m.offerAt(s.On, now.price(s.On, price), now.Now))
-	}
-	return here
-}
-
-// lasting returns the offering that the job is on, if that is not up any more and the instance is kept only because it is protected.
-func (m *model) lasting(here scene, s State, now Situation) (offer, bool) {
-	if s.On < 0 || here.has(s.On) {
-		return offer{}, false
-	}
-	_, price := m.history.At(int(s.On), now.Now)
-	return offer{place: s.On, price: m.terms.withTime(now.price(s.On, price)), lives: []float64{float64(max(1, m.terms.Protected-s.Age))}}, true
 }

@@ -1,7 +1,6 @@
 package finish
 
 import (
-	"slices"
 	"sort"
 )
 
@@ -36,25 +35,21 @@ type State struct {
 	Work, Slack int
 	// Whole is all of the useful work of the job, done or not; that of the terms if it is 0.
 	Whole int
-	// On is what the job runs on.
+	// On is what the job has: Nothing or OnDemand. A job on spot stays there until that is lost.
 	On Place
-	// WarmUp is how long the instance will take before it does useful work, Age for how long the job has had it.
-	WarmUp, Age int
+	// WarmUp is how long the on-demand instance that it has will take before it does useful work.
+	WarmUp int
 }
 
-// slackBeforeRestart returns the slack that is left for a restart if the job stays on what it runs on for another tick, and that is lost then.
-// On-demand is never lost: it is what the restart after it may take. A spot instance that is warm takes no slack until it is lost.
+// slackBeforeRestart returns the slack that is left for a restart if the job stays on what it has for another tick. On-demand is never lost.
 func (s State) slackBeforeRestart() int {
-	switch {
-	case s.On == OnDemand:
+	if s.On == OnDemand {
 		return s.Slack - s.WarmUp
-	case s.On >= 0 && s.WarmUp == 0:
-		return s.Slack
 	}
 	return s.Slack - 1
 }
 
-// offer is an offering that can be bought, or that the job is on.
+// offer is an offering that can be bought.
 type offer struct {
 	place Place
 	// price is with the value of the time.
@@ -91,20 +86,6 @@ type scene struct {
 	offers []offer
 	// outages are equally probable times until there are offers again, ascending, if there are none.
 	outages []float64
-}
-
-func (s scene) has(place Place) bool {
-	return slices.ContainsFunc(s.offers, func(o offer) bool { return o.place == place })
-}
-
-// priceOf returns what the offering costs, 0 if it is not offered.
-func (s scene) priceOf(place Place) float64 {
-	for _, o := range s.offers {
-		if o.place == place {
-			return o.price
-		}
-	}
-	return 0
 }
 
 // lateCost is what a tick is worth by which a job may be late, in ticks of on-demand: no money makes up for it.

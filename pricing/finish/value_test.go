@@ -84,9 +84,5 @@ func TestAnInstanceCostsItsPriceAndTheTime(t *testing.T) {
 	for _, m := range planner.models {
 		assert.InDelta(t, 3.5, m.terms.OnDemand, 1e-9)
 		assert.InDelta(t, 1.5, m.offerAt(0, 1, timeOf(now)).price, 1e-9)
-		gone := Situation{Now: timeOf(now), Gone: map[Place]bool{0: true}}
-		kept, ok := m.lasting(m.sceneAt(gone), State{Work: 100, Slack: 40, On: 0, Age: 8}, gone)
-		assert.True(t, ok)
-		assert.InDelta(t, 1.5, kept.price, 1e-9)
 	}
 }

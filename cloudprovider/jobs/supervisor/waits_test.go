@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"gpu-spot-autoscaler/cloudprovider/api"
@@ -49,6 +50,27 @@ func TestPodsThatComeRightAfterTheEndOfAWaitAreNotOfThatWait(t *testing.T) {
 		f.pass(2 * time.Second)
 		f.pod("train", "again-0", "")
 		assert.False(t, f.abandoned("again-0"))
+	})
+}
+
+func TestItIsKnownWhichJobsHaveAMaximumWait(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		f.start()
+		f.job("limited", waiting(time.Hour))
+		f.job("patient")
+		f.job("held", held(jobs.HeldSuspended, jobs.HeldForReclaim), waiting(time.Hour))
+		f.pod("limited", "limited-0", "")
+		f.pod("patient", "patient-0", "")
+		f.pass(time.Minute)
+		of := func(name string) *corev1.Pod {
+			pod, err := f.client.CoreV1().Pods("ml").Get(f.Context(), name, metav1.GetOptions{})
+			require.NoError(f, err)
+			return pod
+		}
+		assert.True(t, f.supervisor.HasMaxWait(of("limited-0"), ""))
+		assert.False(t, f.supervisor.HasMaxWait(of("patient-0"), ""))
+		assert.True(t, f.supervisor.HasMaxWait(of("patient-0"), ref("held").String()), "that of the held job counts")
+		assert.False(t, f.supervisor.HasMaxWait(of("limited-0"), ref("other").String()))
 	})
 }
 

@@ -258,6 +258,8 @@ func TestAStandInIsOfTheGangOfThePodThatItStandsFor(t *testing.T) {
 		assert.Equal(t, "ml/train", deferral.GangOf(pod))
 	}
 	assert.Empty(t, deferral.GangOf(testutil.NewPod("other")))
+	assert.Equal(t, "job", deferral.SupervisedJobOf(left[0]))
+	assert.Empty(t, deferral.SupervisedJobOf(testutil.NewPod("survivor", testutil.InGang("train", 4))))
 }
 
 func TestWhatIsBoughtForPodsThatTheJobDoesWithout(t *testing.T) {

@@ -36,8 +36,6 @@ type sighted struct {
 	// worth is what an hour is worth by which a job is over sooner, nil for nothing.
 	worth *float64
 	knows knowledge
-	// leavesSpot is whether a job may leave a spot instance for another. The autoscaler moves jobs from on-demand to spot only.
-	leavesSpot bool
 	// poll is how many ticks there are between two looks, tick how long one is.
 	poll    int
 	tick    time.Duration
@@ -56,7 +54,7 @@ type table struct {
 // newSighted looks at all of the trace that may be seen. Nothing that a planner is asked about a tick, or that it has learnt, is of a later one.
 func newSighted(t *trace, j job, o options, with setting) *sighted {
 	s := &sighted{
-		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, leavesSpot: o.leavesSpot, job: j, planners: map[table]*finish.Planner{},
+		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, job: j, planners: map[table]*finish.Planner{},
 	}
 	if o.worth > 0 {
 		s.worth = &o.worth

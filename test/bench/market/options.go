@@ -24,9 +24,7 @@ type options struct {
 	protect             []time.Duration
 	knowledge           []knowledge
 	// worth is what an hour is worth by which a job with a deadline is over sooner.
-	worth float64
-	// leavesSpot is that of sighted.
-	leavesSpot         bool
+	worth              float64
 	slack              []float64
 	onDemand, jobHours float64
 	fit, report        window
@@ -141,7 +139,6 @@ func parse(arguments []string) (o options, err error) {
 	})
 	listFlag(flags, &o.protect, "protect", "for how long an instance is not reclaimed, separated by commas, such as 0,1h", time.ParseDuration)
 	listFlag(flags, &o.knowledge, "knowledge", fmt.Sprintf("what our policy knows, separated by commas: %v", allKnowledge), parseKnowledge)
-	flags.BoolVar(&o.leavesSpot, "leave-spot", false, "whether our policy may leave a spot instance for another, which the autoscaler does not")
 	flags.Float64Var(&o.worth, "deadline-value-of-time", 0, "what it is worth per hour to our policy that a job with a deadline is over sooner")
 	flags.Func("fit", "ticks of which the market was seen before the first job, first:end (default 0:8862)", o.fit.set)
 	flags.Func("report", "ticks of the jobs, first:end (default 8862:13292)", o.report.set)

@@ -38,7 +38,7 @@ func (o *ours) decide(p progress, _ sight) int {
 	switch slack := p.slack(o.job); {
 	case planner == nil || o.market.isBlind(now):
 		o.last = o.untaught(p, now)
-	case p.on >= 0 && !o.market.leavesSpot:
+	case p.on >= 0:
 		o.last = p.on
 	case slack < restarts*o.job.restart: // as in spotfirst.Policy
 		o.last = onDemand
@@ -57,8 +57,7 @@ func (o *ours) stand(p progress) (deadline.Grid, finish.State) {
 	grid, state := deadline.GridOf(deadline.Job{
 		Work: time.Duration(p.left) * tick, Whole: time.Duration(o.job.work) * tick, Slack: time.Duration(max(0, p.slack(o.job))) * tick, ValueOfTime: o.market.worth,
 	}, time.Duration(o.job.restart)*tick)
-	in := func(ticks int) float64 { return float64(ticks) * float64(tick) / float64(grid.Tick()) }
-	state.On, state.WarmUp, state.Age = finish.Place(p.on), int(math.Ceil(in(p.warmUp))), int(in(p.age))
+	state.On, state.WarmUp = finish.Place(p.on), int(math.Ceil(float64(p.warmUp)*float64(tick)/float64(grid.Tick())))
 	return grid, state
 }
 
