@@ -22,10 +22,11 @@ type certain struct {
 	listener
 	better  []pricing.Offering
 	decides bool
+	asked   int
 }
 
 func (c *certain) Better(_ *deadline.Offers, job deadline.Job) ([]pricing.Offering, bool) {
-	c.job = job
+	c.job, c.asked = job, c.asked+1
 	return c.better, c.decides && job.Slack > 0
 }
 
@@ -121,6 +122,7 @@ func TestALauncherDoesNotDecideForItsJob(t *testing.T) {
 	launcher := testutil.NewPod("launcher", testutil.WithoutGPU, testutil.Requesting("cpu", "1"))
 	_, pays := moves.Plan(Job{Pods: []*apiv1.Pod{gpuPod("p", until("30h", "24h")...), launcher}, Nodes: []*apiv1.Node{{}, {}}, Since: testutil.Epoch})
 	assert.True(t, pays, "which states no deadline")
+	assert.Equal(t, 1, market.asked)
 	worker := testutil.NewPod("worker", append(until("30h", "24h"), testutil.WithoutGPU, testutil.Requesting("cpu", "1"))...)
 	_, pays = moves.Plan(Job{Pods: []*apiv1.Pod{worker}, Nodes: []*apiv1.Node{{}}, Since: testutil.Epoch, Rest: []*apiv1.Pod{launcher}})
 	assert.False(t, pays, "of a job without GPUs all others restart with it")
