@@ -271,8 +271,9 @@ func decodePast(saved []placePast) (map[place][]run, error) {
 	return all, nil
 }
 
-// prepend remembers runs from before those that were seen since.
+// prepend remembers runs from before those that were seen since, which is a change.
 func (p *past) prepend(saved map[place][]run) {
+	p.changes++
 	for at, runs := range saved {
 		if since := p.runs[at]; len(since) > 0 {
 			runs = slices.DeleteFunc(runs, func(r run) bool { return r.to > since[0].from })
