@@ -175,9 +175,6 @@ func (m *model) classOf(here scene, now Situation) (class []int) {
 	return class
 }
 
-// weights returns the sum of those of all tables.
-func (m *model) weights() float64 { return sceneWeight + float64(len(m.chains)) }
-
 // onSpot returns what it costs to finish on a new instance of the offer.
 func (m *model) onSpot(o offer, s State, class []int) float64 {
 	work, slack := float64(s.Work), float64(s.Slack)

@@ -27,6 +27,8 @@ const (
 	readEvery = 2 * time.Minute
 	// readTime is for how long a job is waited for that is read for the first time.
 	readTime = 10 * time.Second
+	// runFor is how old what is known of the pods of a job may be.
+	runFor = 5 * time.Second
 	// forgetAfter is for how long a job is remembered that nobody asks for, and that saves nothing.
 	forgetAfter = 24 * time.Hour
 	// slowestRetry bounds the time between two attempts to read or write a job.
@@ -72,10 +74,14 @@ type Progress struct {
 // entry is what is known of a job.
 type entry struct {
 	jobs.SavedWork
-	// replicas are how many workers the job asks for.
+	// replicas are how many workers the job asks for, 0 if that is not known.
 	replicas int
-	// read is when it was read last, zero if it was not, first and last when somebody asked or it saved something.
-	read, first, last time.Time
+	// read is when it was read last, and tried when that was tried; zero if it was not. First and last are when somebody asked for it, or it saved
+	// something.
+	read, tried, first, last time.Time
+	// run is that of its pods as of a time: each of them may be asked about.
+	run   run
+	runAt time.Time
 }
 
 // New returns a Progress, which knows nothing until it runs.
@@ -97,28 +103,45 @@ func (p *Progress) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Done returns how much of the work that the pod states its job has done: what is saved, and, if the job is to be asked to save its work, what it has
-// done since. It returns false for some seconds after somebody asked for the job first, until that is read.
-func (p *Progress) Done(pod *corev1.Pod, isAsked bool) (done time.Duration, known bool) {
+// Done returns how much of the work that the pod states its job has done: what is saved, and, if the pod runs and the job acknowledges that its work is
+// saved, what it has done since. Whoever asks about a pod that runs is about to have that asked for. Done returns false for some seconds after somebody
+// asked for the job, or for one of that name that is new, until it is read.
+func (p *Progress) Done(pod *corev1.Pod) (done time.Duration, known bool) {
 	ref := p.config.Jobs.Member(pod).Ref
 	if !isTimed(pod) || ref.System == jobs.SystemPod {
 		return 0, true
 	}
 	now := p.config.Clock.Now()
-	job := p.ask(ref, pod.CreationTimestamp.Time, now)
-	if job.read.IsZero() && now.Sub(job.first) < readTime {
+	created := pod.CreationTimestamp.Add(time.Second) // which is cut to the second
+	job := p.ask(ref, created, now)
+	since := job.first
+	if created.After(since) {
+		since = created
+	}
+	if job.read.Before(created) && now.Sub(since) < readTime {
 		return 0, false
 	}
 	saved := job.SavedWork
 	if saved.Of != "" && saved.Of != pod.Annotations[api.AnnotationWork] {
 		saved = jobs.SavedWork{} // the owner has said anew how much is left
 	}
-	if isAsked {
-		if r, counts := p.runOf(p.config.Pods.OfJob(ref), now, now); counts {
+	if !startOf(pod, now).IsZero() {
+		if r := p.presentRun(ref, now); r.acknowledges {
 			saved = r.after(saved, job.replicas, p.config.Restart)
 		}
 	}
 	return saved.Work, true
+}
+
+// presentRun returns the run of the job's pods.
+func (p *Progress) presentRun(ref jobs.Ref, now time.Time) run {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	job := p.entry(ref, now)
+	if now.Sub(job.runAt) >= runFor {
+		job.run, job.runAt = p.runOf(p.config.Pods.OfJob(ref), now, now), now
+	}
+	return job.run
 }
 
 // ask returns what is known of the job, and has it read if that is too old, or older than a pod of it, which may be of another job of that name.
@@ -126,7 +149,7 @@ func (p *Progress) ask(ref jobs.Ref, created, now time.Time) entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	job := p.entry(ref, now)
-	if now.Sub(job.read) >= readEvery || job.read.Before(created) {
+	if now.Sub(job.tried) >= readEvery || job.tried.Before(created) {
 		p.queue.Add(ref)
 	}
 	return *job
@@ -152,8 +175,8 @@ func isTimed(pod *corev1.Pod) bool {
 // Note enters that the job has acknowledged at a time that its work is saved, as it was asked before. Pods are those that were asked. It does not
 // block.
 func (p *Progress) Note(ref jobs.Ref, pods []*corev1.Pod, asked, at time.Time) {
-	r, counts := p.runOf(pods, asked, at)
-	if !counts || ref.System == jobs.SystemPod {
+	r := p.runOf(pods, asked, at)
+	if r.pods == 0 || ref.System == jobs.SystemPod {
 		return
 	}
 	p.mu.Lock()
@@ -170,8 +193,8 @@ func (p *Progress) sync(ctx context.Context, ref jobs.Ref) error {
 	r, hasSaved := p.saved[ref]
 	p.mu.Unlock()
 	job, err := p.config.Jobs.Get(ctx, ref)
+	p.noteTry(ref, began)
 	if err != nil && !errors.Is(err, jobs.ErrNoObject) {
-		p.noteFailure(ref, began)
 		return err
 	}
 	saved := job.SavedWork()
@@ -193,6 +216,9 @@ func (p *Progress) sync(ctx context.Context, ref jobs.Ref) error {
 func (p *Progress) write(ctx context.Context, ref jobs.Ref, job jobs.Job, r run, began time.Time) (jobs.SavedWork, error) {
 	saved := r.after(job.SavedWork(), job.FullReplicas(), p.config.Restart)
 	p.enter(ref, job, saved, began)
+	if saved == job.SavedWork() {
+		return saved, nil
+	}
 	switch err := p.config.Jobs.NoteWork(ctx, job, saved); {
 	case apierrors.IsForbidden(err):
 		klog.FromContext(ctx).Error(err, "It may not be written how much of its work a job has saved", "job", ref)
@@ -219,11 +245,11 @@ func (p *Progress) enter(ref jobs.Ref, job jobs.Job, saved jobs.SavedWork, read 
 	}
 }
 
-// noteFailure has the queue alone decide when a job is read again that could not be.
-func (p *Progress) noteFailure(ref jobs.Ref, at time.Time) {
+// noteTry enters that the job was tried to be read. If it could not be, the queue alone decides when it is again.
+func (p *Progress) noteTry(ref jobs.Ref, at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if known := p.known[ref]; known != nil {
-		known.read = at
+		known.tried = at
 	}
 }

@@ -27,6 +27,7 @@ type fakeJobs struct {
 	mu     sync.Mutex
 	saved  jobs.SavedWork
 	reads  int
+	writes int
 	gone   bool
 	broken error
 	// unread is why the job cannot be read, units whether its pods save their work apart, created when it was.
@@ -80,6 +81,7 @@ func (f *fakeJobs) Get(context.Context, jobs.Ref) (jobs.Job, error) {
 func (f *fakeJobs) NoteWork(_ context.Context, _ jobs.Job, saved jobs.SavedWork) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.writes++
 	if f.broken != nil {
 		return f.broken
 	}
@@ -110,7 +112,7 @@ func inBubble(t *testing.T, test func(f *fakeJobs, p *Progress)) {
 func worker(since time.Duration, change ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Labels:      map[string]string{"job": "train", "role": string(jobs.RoleWorker)},
-		Annotations: map[string]string{api.AnnotationWork: "24h", api.AnnotationDeadline: "2026-12-31T18:00:00Z"},
+		Annotations: map[string]string{api.AnnotationWork: "24h", api.AnnotationDeadline: "2026-12-31T18:00:00Z", api.AnnotationAwaitCheckpoint: "true"},
 	}}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(since)}}}}
 	for _, f := range change {
@@ -130,9 +132,9 @@ func four(since time.Duration) (pods []*corev1.Pod) {
 
 // ask returns what is known of the job once it was read.
 func ask(p *Progress, pod *corev1.Pod) time.Duration {
-	p.Done(pod, false)
+	p.Done(pod)
 	synctest.Wait()
-	done, _ := p.Done(pod, false)
+	done, _ := p.Done(pod)
 	return done
 }
 
@@ -196,10 +198,10 @@ func TestWhatIsSavedAddsUp(t *testing.T) {
 func TestTheNextLeaderReadsWhatIsSaved(t *testing.T) {
 	inBubble(t, func(f *fakeJobs, p *Progress) {
 		f.saved = jobs.SavedWork{Work: 10 * time.Hour, Of: "24h", At: time.Now().Add(-time.Hour)}
-		_, known := p.Done(worker(0), false)
+		_, known := p.Done(worker(0))
 		assert.False(t, known, "it is being read")
 		assert.Equal(t, 10*time.Hour, ask(p, worker(0)))
-		_, known = p.Done(worker(0), false)
+		_, known = p.Done(worker(0))
 		assert.True(t, known)
 		reads := f.reads
 		ask(p, worker(0))
@@ -209,7 +211,13 @@ func TestTheNextLeaderReadsWhatIsSaved(t *testing.T) {
 		assert.Equal(t, 11*time.Hour, ask(p, worker(0)), "its owner may write it")
 		f.set(func() { f.saved = jobs.SavedWork{} })
 		time.Sleep(time.Second)
-		assert.Zero(t, ask(p, worker(0, func(pod *corev1.Pod) { pod.CreationTimestamp = ago(0) })), "the pod may be of another job of that name")
+		successor := worker(0, func(pod *corev1.Pod) { pod.CreationTimestamp = ago(0) })
+		_, known = p.Done(successor)
+		assert.False(t, known, "the pod may be of another job of that name")
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, ask(p, successor))
+		_, known = p.Done(successor)
+		assert.True(t, known)
 		f.set(func() { f.gone = true })
 		time.Sleep(readEvery)
 		assert.Zero(t, ask(p, worker(0)))
@@ -221,7 +229,7 @@ func TestALeaderKnowsWhatItHasNotedThoughNobodyAskedForIt(t *testing.T) {
 		p.Note(ref, four(10*time.Hour+restart), time.Now(), time.Now())
 		synctest.Wait()
 		time.Sleep(2 * time.Hour)
-		done, known := p.Done(worker(0), false)
+		done, known := p.Done(worker(0))
 		assert.True(t, known)
 		assert.Equal(t, 10*time.Hour, done)
 	})
@@ -230,12 +238,14 @@ func TestALeaderKnowsWhatItHasNotedThoughNobodyAskedForIt(t *testing.T) {
 func TestAJobThatCannotBeReadIsNotWaitedForForLong(t *testing.T) {
 	inBubble(t, func(f *fakeJobs, p *Progress) {
 		f.unread = errors.New("throttled")
-		for range 20 {
-			p.Done(worker(0), false)
+		for range 9 {
+			_, known := p.Done(worker(0))
+			assert.False(t, known)
 			synctest.Wait()
 			time.Sleep(time.Second)
 		}
-		_, known := p.Done(worker(0), false)
+		time.Sleep(time.Second)
+		_, known := p.Done(worker(0))
 		assert.True(t, known)
 		assert.LessOrEqual(t, f.reads, 10, "less and less often")
 	})
@@ -245,12 +255,26 @@ func TestWhatAJobThatIsToBeAskedHasDoneCounts(t *testing.T) {
 	inBubble(t, func(f *fakeJobs, p *Progress) {
 		f.saved = jobs.SavedWork{Work: 5 * time.Hour, Of: "24h", At: time.Now().Add(-20 * time.Hour)}
 		f.pods = append(four(10 * time.Hour)[1:], worker(3*time.Hour+restart))
-		assert.Equal(t, 5*time.Hour, ask(p, worker(0)))
-		done, _ := p.Done(f.pods[0], true)
+		pending := worker(0, func(pod *corev1.Pod) { pod.Status.ContainerStatuses = nil })
+		assert.Equal(t, 5*time.Hour, ask(p, pending))
+		done, _ := p.Done(f.pods[0])
 		assert.Equal(t, 8*time.Hour, done, "since one of its pods was started last")
 		f.pods = f.pods[2:]
-		done, _ = p.Done(f.pods[0], true)
-		assert.Equal(t, 6*time.Hour+30*time.Minute, done, "as much as half of its workers do")
+		time.Sleep(runFor)
+		done, _ = p.Done(f.pods[0])
+		assert.Equal(t, 6*time.Hour+30*time.Minute, done.Round(time.Minute), "as much as half of its workers do")
+		done, _ = p.Done(pending)
+		assert.Equal(t, 5*time.Hour, done, "nobody asks for it because of a pod that does not run")
+		for _, pod := range f.pods {
+			delete(pod.Annotations, api.AnnotationAwaitCheckpoint)
+		}
+		time.Sleep(runFor)
+		done, _ = p.Done(f.pods[0])
+		assert.Equal(t, 5*time.Hour, done, "nor will it say that it has saved it")
+		f.pods[1].Annotations[api.AnnotationAwaitCheckpoint] = "90s"
+		time.Sleep(runFor)
+		done, _ = p.Done(f.pods[0])
+		assert.Greater(t, done, 6*time.Hour, "one of its pods is enough")
 	})
 }
 
@@ -259,6 +283,18 @@ func TestOfPodsThatSaveTheirWorkApartNobodyKnowsHowMuchItIs(t *testing.T) {
 		f.units = true
 		p.Note(ref, four(10 * time.Hour)[:1], time.Now(), time.Now())
 		assert.Zero(t, ask(p, worker(0)))
+		assert.Zero(t, f.writes)
+	})
+}
+
+func TestOfAJobThatCannotBeReadNothingOfTheRunCounts(t *testing.T) {
+	inBubble(t, func(f *fakeJobs, p *Progress) {
+		f.unread, f.pods = errors.New("throttled"), four(10 * time.Hour)[:1]
+		p.Done(f.pods[0])
+		time.Sleep(readTime)
+		done, known := p.Done(f.pods[0])
+		assert.True(t, known)
+		assert.Zero(t, done, "nobody knows how many workers it asks for")
 	})
 }
 
@@ -267,12 +303,12 @@ func TestWhatAnOwnerWritesOfARunningJobIsNotAddedToItsRun(t *testing.T) {
 		f.saved = jobs.SavedWork{Work: 12 * time.Hour}
 		f.pods = four(13 * time.Hour)
 		ask(p, worker(0))
-		done, _ := p.Done(f.pods[0], true)
+		done, _ := p.Done(f.pods[0])
 		assert.Equal(t, 12*time.Hour, done)
 		p.Note(ref, f.pods, time.Now(), time.Now())
 		assert.Equal(t, 12*time.Hour, ask(p, worker(0)))
 		time.Sleep(time.Hour)
-		done, _ = p.Done(f.pods[0], true)
+		done, _ = p.Done(f.pods[0])
 		assert.Equal(t, 13*time.Hour, done, "what comes after that is")
 	})
 }
@@ -336,7 +372,7 @@ func TestPodsOfNoJobHaveSavedNothing(t *testing.T) {
 		p.Note(p.config.Jobs.Member(alone).Ref, []*corev1.Pod{alone}, time.Now(), time.Now())
 		assert.Zero(t, ask(p, alone))
 		assert.Zero(t, f.reads)
-		_, known := p.Done(alone, true)
+		_, known := p.Done(alone)
 		assert.True(t, known)
 	})
 }

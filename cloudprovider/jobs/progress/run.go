@@ -16,28 +16,38 @@ type run struct {
 	from, until time.Time
 	// pods are how many trained, without launchers.
 	pods int
+	// acknowledges is whether one of its pods says that the job acknowledges when its work is saved.
+	acknowledges bool
 	// isUnit is whether each pod of the job saves its work apart from the others.
 	isUnit bool
 }
 
-// runOf returns the run until a time of a job that was asked for a checkpoint before, and false if its pods do not state their work and their deadline,
-// or none runs. It began when the last container was started: whatever ran before may have waited for that, or have been lost with what it replaced.
-func (p *Progress) runOf(pods []*corev1.Pod, asked, until time.Time) (r run, counts bool) {
+// runOf returns the run until a time of a job that was asked for a checkpoint before. It has no pods if none runs, or they do not state their work and
+// their deadline. It began when the last container was started: whatever ran before may have waited for that, or have been lost with what it replaced.
+func (p *Progress) runOf(pods []*corev1.Pod, asked, until time.Time) (r run) {
 	r.until = until
 	for _, pod := range pods {
 		if isTimed(pod) {
-			r.of, counts = pod.Annotations[api.AnnotationWork], true
+			r.of = pod.Annotations[api.AnnotationWork]
 			r.isUnit = r.isUnit || p.config.Jobs.UnitOf(pod) != ""
 		}
 		started := startOf(pod, asked)
 		if started.After(r.from) {
 			r.from = started
 		}
-		if !started.IsZero() && p.config.Jobs.Member(pod).Role != jobs.RoleLauncher {
+		if started.IsZero() {
+			continue
+		}
+		value := pod.Annotations[api.AnnotationAwaitCheckpoint]
+		r.acknowledges = r.acknowledges || value != "" && value != "false"
+		if p.config.Jobs.Member(pod).Role != jobs.RoleLauncher {
 			r.pods++
 		}
 	}
-	return r, counts && r.pods > 0
+	if r.of == "" {
+		return run{}
+	}
+	return r
 }
 
 // startOf returns when the last container of the pod was started that has not ended before a time, zero if there is none.
@@ -69,17 +79,14 @@ func (r run) after(before jobs.SavedWork, replicas int, restart time.Duration) j
 	if before.Of != "" && before.Of != r.of {
 		before = jobs.SavedWork{} // the owner has said anew how much is left
 	}
-	began, part := r.from.Add(restart), 1.
+	if replicas <= 0 || r.isUnit && replicas > 1 {
+		return before
+	}
+	began, part := r.from.Add(restart), min(1, float64(r.pods)/float64(replicas))
 	if before.At.After(began) {
 		began = before.At
 	}
-	if replicas > 0 {
-		part = min(1, float64(r.pods)/float64(replicas))
-	}
-	switch {
-	case r.isUnit && replicas > 1:
-		return before
-	case before.Work > 0 && before.At.IsZero():
+	if before.Work > 0 && before.At.IsZero() {
 		part = 0
 	}
 	done := time.Duration(part * float64(max(0, r.until.Sub(began))))

@@ -199,8 +199,11 @@ func (m *Moves) kinds(job Job, left deadline.Job) (kinds []*kind, decided bool) 
 
 // done returns how much of its work the job of the pod has done, which has run since a time, and false as long as that is being read.
 func (m *Moves) done(pod *apiv1.Pod, s settings, since time.Time) (done time.Duration, known bool) {
-	if m.progress != nil && !s.deadline.IsZero() {
-		return m.progress.Done(pod, true)
+	switch {
+	case saysDone(pod):
+		return 0, true
+	case m.progress != nil && !s.deadline.IsZero():
+		return m.progress.Done(pod)
 	}
 	return max(0, m.clock.Since(since)-m.terms.Restart), true
 }

@@ -189,8 +189,8 @@ func (p *Policy) AllowSpot(pods []*apiv1.Pod, buy func()) {
 	buy()
 }
 
-// settingsOf returns the settings of the pod, with the work that is left of its job. What a pod that acknowledges when its work is saved has done by now
-// counts as saved, if it runs: it is to be replaced, and is asked for that.
+// settingsOf returns the settings of the pod, with the work that is left of its job. What the job of a pod that runs has done by now counts as saved: the
+// pod is to be replaced, and its job is asked for that.
 func (p *Policy) settingsOf(pod *apiv1.Pod, now time.Time) settings {
 	s, _ := settingsOf(pod)
 	if p.config.Progress == nil || s.work <= 0 || s.deadline.IsZero() || saysDone(pod) {
@@ -201,7 +201,7 @@ func (p *Policy) settingsOf(pod *apiv1.Pod, now time.Time) settings {
 	}
 	d, asked := p.done[pod.UID]
 	if !asked {
-		d.work, d.known = p.config.Progress.Done(pod, awaits(pod))
+		d.work, d.known = p.config.Progress.Done(pod)
 		p.done[pod.UID] = d
 	}
 	s.work, s.isUnread = max(0, s.work-d.work), !d.known

@@ -10,19 +10,13 @@ import (
 
 // Progress knows how much of their work jobs have done. *progress.Progress implements it.
 type Progress interface {
-	// Done returns how much of the work that the pod states its job has done: what is saved, and, if the job is to be asked to save its work, what it
-	// has done since. It returns false as long as that is being read.
-	Done(pod *apiv1.Pod, isAsked bool) (done time.Duration, known bool)
+	// Done returns how much of the work that the pod states its job has done: what is saved, and, if the pod runs and its job acknowledges that its work
+	// is saved, what it has done since. It returns false as long as that is being read.
+	Done(pod *apiv1.Pod) (done time.Duration, known bool)
 }
 
 // saysDone returns whether the pod itself says how much of its work is saved, so that nobody else is asked.
 func saysDone(pod *apiv1.Pod) bool {
 	_, says := pod.Annotations[api.AnnotationWorkSaved]
 	return says
-}
-
-// awaits returns whether the pod says that it acknowledges when its work is saved.
-func awaits(pod *apiv1.Pod) bool {
-	value := pod.Annotations[api.AnnotationAwaitCheckpoint]
-	return value != "" && value != "false"
 }

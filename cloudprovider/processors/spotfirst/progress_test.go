@@ -15,33 +15,28 @@ import (
 	"gpu-spot-autoscaler/pricing/deadline"
 )
 
-// doer has done so much of its work, and more if it is to be asked to save it, unless that is being read.
+// doer has done so much of its work, unless that is being read.
 type doer struct {
-	saved, since time.Duration
-	isRead       bool
-	times        int
+	done   time.Duration
+	isRead bool
+	times  int
 }
 
-func (d *doer) Done(_ *apiv1.Pod, isAsked bool) (time.Duration, bool) {
+func (d *doer) Done(*apiv1.Pod) (time.Duration, bool) {
 	d.times++
-	if isAsked {
-		return d.saved + d.since, d.isRead
-	}
-	return d.saved, d.isRead
+	return d.done, d.isRead
 }
 
 func TestAJobIsDecidedForByTheWorkThatIsLeft(t *testing.T) {
-	acknowledges := testutil.Annotated(api.AnnotationAwaitCheckpoint, "true")
 	for name, c := range map[string]struct {
 		doer    doer
 		options []testutil.PodOption
 		work    time.Duration
 	}{
-		"nothing is saved":                {doer{isRead: true}, nil, 24 * time.Hour},
-		"a part is":                       {doer{saved: 20 * time.Hour, since: time.Hour, isRead: true}, nil, 4 * time.Hour},
-		"it runs, and will save its work": {doer{saved: 20 * time.Hour, since: time.Hour, isRead: true}, []testutil.PodOption{acknowledges}, 3 * time.Hour},
-		"more than all":                   {doer{saved: 25 * time.Hour, isRead: true}, nil, 0},
-		"the pod says how much is":        {doer{saved: 20 * time.Hour, isRead: true}, []testutil.PodOption{testutil.Annotated(api.AnnotationWorkSaved, "10h")}, 14 * time.Hour},
+		"nothing is done":          {doer{isRead: true}, nil, 24 * time.Hour},
+		"a part is":                {doer{done: 20 * time.Hour, isRead: true}, nil, 4 * time.Hour},
+		"more than all":            {doer{done: 25 * time.Hour, isRead: true}, nil, 0},
+		"the pod says how much is": {doer{done: 20 * time.Hour, isRead: true}, []testutil.PodOption{testutil.Annotated(api.AnnotationWorkSaved, "10h")}, 14 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake, asked := clocktesting.NewFakePassiveClock(testutil.Epoch), &listener{}
@@ -73,9 +68,9 @@ func TestAJobThatLooksLateIsNotIfItHasSavedItsWork(t *testing.T) {
 	policy.AllowSpot([]*apiv1.Pod{pod}, func() { called = true })
 	assert.False(t, called)
 	fake.SetTime(fake.Now().Add(choiceFor))
-	has.isRead, has.saved = true, 20*time.Hour
+	has.isRead, has.done = true, 20*time.Hour
 	is(0, 0, "it is not late")
-	has.saved = 0
+	has.done = 0
 	is(Never, 0, "it is")
 }
 
@@ -89,7 +84,7 @@ func TestPodsOfAProvisioningRequestDoNotWaitForWhatIsBeingLearnt(t *testing.T) {
 
 func TestAJobMovesByTheWorkThatIsLeft(t *testing.T) {
 	now := testutil.Epoch
-	market, has := certain{decides: true, better: []pricing.Offering{a10Spot}}, &doer{saved: 20 * time.Hour, since: time.Hour}
+	market, has := certain{decides: true, better: []pricing.Offering{a10Spot}}, &doer{done: 21 * time.Hour}
 	clock := clocktesting.NewFakePassiveClock(now)
 	moves := NewMoves(NewDeadlines(newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}), &market, clock), has, pricing.Terms{Restart: restart}, clock)
 	job := Job{Pods: []*apiv1.Pod{gpuPod("p", until("10h", "24h")...)}, Nodes: []*apiv1.Node{{}}, Since: now.Add(-5 * time.Hour)}
@@ -100,4 +95,8 @@ func TestAJobMovesByTheWorkThatIsLeft(t *testing.T) {
 	assert.True(t, pays)
 	assert.Equal(t, deadline.Job{Namespace: job.Pods[0].Namespace, Work: 3 * time.Hour, Whole: 24 * time.Hour, Slack: 7 * time.Hour}, market.job)
 	assert.Equal(t, 21*time.Hour, plan.Saved)
+	job.Pods = []*apiv1.Pod{gpuPod("p", append(until("20h", "24h"), testutil.Annotated(api.AnnotationWorkSaved, "9h"))...)}
+	_, pays = moves.Plan(job)
+	assert.True(t, pays)
+	assert.Equal(t, 15*time.Hour, market.job.Work, "what the pod says itself counts, once")
 }
