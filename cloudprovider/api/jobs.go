@@ -128,7 +128,8 @@ const (
 	AnnotationHeldParts = "gpu-spot.autoscaling/held-parts"
 )
 
-// How much of its work a job with a deadline has saved, on its object. Package progress writes and reads it; the owner may write it, too.
+// How much of its work a job with a deadline has saved, on its object. Package jobs/progress writes and reads it; the owner may write it, too. On a pod,
+// AnnotationWorkSaved counts in place of what is on the object: stand-ins have it, and the owner may write it.
 const (
 	// AnnotationWorkSaved is how much useful work is saved in checkpoints, a duration.
 	AnnotationWorkSaved = "gpu-spot.autoscaling/work-saved"

@@ -10,7 +10,7 @@ import (
 var (
 	jobActions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "gpu_spot_job_actions_total",
-		Help: "What was asked of job systems, by system, action (warn, shrink, stop, suspend, resume, queue for going back to a queue of Kueue, grow, grow-beyond, unhold for removing the held label of a job that has ended, has all its workers again, or goes on though it was told to stop, and accept-resumed for doing so for one that somebody else has resumed) and outcome: " +
+		Help: "What was asked of job systems, by system, action (warn, shrink, stop, suspend, resume, queue for going back to a queue of Kueue, grow, grow-beyond, note for writing how much of its work is saved, unhold for removing the held label of a job that has ended, has all its workers again, or goes on though it was told to stop, and accept-resumed for doing so for one that somebody else has resumed) and outcome: " +
 			"done, unchanged (nothing was to do), busy, unsupported, absent (no such job), timeout, failed.",
 	}, []string{"system", "action", "outcome"})
 	systemsInstalled = prometheus.NewGaugeVec(prometheus.GaugeOpts{

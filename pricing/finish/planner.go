@@ -19,8 +19,8 @@ const (
 	// looseSlack is the part of the whole work that is much slack. A job that has it buys nothing in an outage, whatever the tables say: how long an
 	// outage lasts is hard to tell, and in the recorded market it cost more to go on-demand too early than to wait for too long.
 	looseSlack = .2
-	// matureAge is the age at which an offering is bought at the latest by a job that waits for it to get older. In the recorded market most
-	// offerings that come back are lost within the hour.
+	// matureAge is the age at which an offering is bought at the latest by a job that waits for it to get older. In the recorded market two of
+	// three offerings that come back are lost within the hour (test/bench/market).
 	matureAge = 80 * time.Minute
 )
 

@@ -29,7 +29,7 @@ const (
 	readTime = 10 * time.Second
 	// runFor is how old what is known of the pods of a job may be.
 	runFor = 5 * time.Second
-	// forgetAfter is for how long a job is remembered that nobody asks for, and that saves nothing.
+	// forgetAfter is for how long a job is remembered after somebody asked for it, or it saved something.
 	forgetAfter = 24 * time.Hour
 	// slowestRetry bounds the time between two attempts to read or write a job.
 	slowestRetry = time.Minute
@@ -76,7 +76,7 @@ type entry struct {
 	jobs.SavedWork
 	// replicas are how many workers the job asks for, 0 if that is not known.
 	replicas int
-	// read is when it was read last, and tried when that was tried; zero if it was not. First and last are when somebody asked for it, or it saved
+	// read is when it was read last, and tried when that was last begun; zero for never. First and last are when somebody asked for it, or it saved
 	// something.
 	read, tried, first, last time.Time
 	// run is that of its pods as of a time: each of them may be asked about.
@@ -103,9 +103,9 @@ func (p *Progress) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// Done returns how much of the work that the pod states its job has done: what is saved, and, if the pod runs and the job acknowledges that its work is
-// saved, what it has done since. Whoever asks about a pod that runs is about to have that asked for. Done returns false for some seconds after somebody
-// asked for the job, or for one of that name that is new, until it is read.
+// Done returns how much of the work that the pod states its job has done. That is what is saved. If the pod runs, and the job acknowledges checkpoints, it
+// is also what the job has done since, because a pod that runs is asked about only when its job is to be asked for a checkpoint. Done returns false until
+// the job was read since the pod was created, for readTime at most: before that, another job may have had the name.
 func (p *Progress) Done(pod *corev1.Pod) (done time.Duration, known bool) {
 	ref := p.config.Jobs.Member(pod).Ref
 	if !isTimed(pod) || ref.System == jobs.SystemPod {
@@ -198,7 +198,7 @@ func (p *Progress) sync(ctx context.Context, ref jobs.Ref) error {
 		return err
 	}
 	saved := job.SavedWork()
-	if hasSaved && err == nil && !r.isOfBefore(job) {
+	if hasSaved && err == nil && !r.predates(job) {
 		if saved, err = p.write(ctx, ref, job, r, began); err != nil {
 			return err
 		}

@@ -67,8 +67,8 @@ func startOf(pod *corev1.Pod, until time.Time) (last time.Time) {
 	return last
 }
 
-// isOfBefore returns whether the run was one of a job that had the name before.
-func (r run) isOfBefore(job jobs.Job) bool {
+// predates returns whether the run began before the job was created: it was of another job of that name.
+func (r run) predates(job jobs.Job) bool {
 	return job.Object != nil && job.Object.GetCreationTimestamp().After(r.from)
 }
 

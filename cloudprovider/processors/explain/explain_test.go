@@ -212,7 +212,7 @@ func (noSellers) Sold(string) (pricing.Offering, float64, time.Duration, *apiv1.
 func TestAPodIsToldWhatWaitingForSpotToLastIs(t *testing.T) {
 	for choice, want := range map[deadline.Choice]*reasons.Reason{
 		deadline.Wait:     reasons.New(reasons.WaitsToLast, api.AnnotationValueOfTime, "spot has just come back, and the job has time to wait until it has lasted"),
-		deadline.Learning: reasons.New(reasons.Settling, "next loop", "what costs least until the deadline of the pod is being computed"),
+		deadline.Learning: reasons.New(reasons.Settling, "next loop", "what costs least until the deadline of the pod is not known yet"),
 	} {
 		x := explainChoice(t, choice)
 		assert.Contains(t, codesOf(x), want.Code)

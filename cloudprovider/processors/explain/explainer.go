@@ -203,8 +203,8 @@ func (e *Explainer) rules(pod *apiv1.Pod, group cloudprovider.NodeGroup) []*reas
 	if wait := e.config.Policy.Wait(group.Id(), pod); wait > 0 {
 		_, onDemand := e.config.Provider.OnDemandAfter(group.Id())
 		switch {
-		case wait == spotfirst.Learning:
-			rules = append(rules, reasons.New(reasons.Settling, "Wait for the next loop.", "what costs least until the deadline of the pod is being computed"))
+		case wait == spotfirst.UntilLearnt:
+			rules = append(rules, reasons.New(reasons.Settling, "Wait for the next loop.", "what costs least until the deadline of the pod is not known yet"))
 		case !onDemand && e.config.Policy.OnDemandOnly(pod):
 			rules = append(rules, reasons.New(reasons.OnDemandOnly, "Change "+api.AnnotationCapacity+" or "+api.AnnotationOnDemandFloor+" of the pod.",
 				"the pod is to have on-demand instances only (%s), or the on-demand floor of its job is not reached (%s)", api.AnnotationCapacity, api.AnnotationOnDemandFloor))

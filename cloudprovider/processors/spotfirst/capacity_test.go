@@ -116,7 +116,7 @@ func TestWhoIsOfTheFloorIsOnDemandUntilItIsReached(t *testing.T) {
 	first, second := testutil.NewPod("first"), testutil.NewPod("second", until("24h", "24h")...)
 	assert.False(t, policy.OnDemandOnly(first), "before the first loop")
 	chosen := sets.New[types.UID](first.UID, second.UID)
-	policy.config.Floors.chosen.Store(&chosen)
+	policy.config.Floors.chosen.uids.Store(&chosen)
 	assert.Equal(t, Never, policy.Wait("spot", first))
 	assert.Zero(t, policy.Wait("od", first))
 	policy.AllowSpot([]*apiv1.Pod{second}, func() { t.Error("there is no spot for the floor") })

@@ -190,7 +190,7 @@ func TestAnIdleJobWaitsForSpotToLast(t *testing.T) {
 		for _, pod := range pods {
 			uids.Insert(pod.UID)
 		}
-		idle.pods.Store(&uids)
+		idle.chosen.uids.Store(&uids)
 	}
 	assert.Zero(t, policy.Wait("spot", pod), "no loop has looked yet whether others of the job run")
 	of(pod)
@@ -216,8 +216,8 @@ func TestNothingIsBoughtWhileItIsComputedWhatCostsLeast(t *testing.T) {
 	shop := newShop(map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand})
 	policy := NewPolicy(Config{Offerings: shop, Restart: restart, Clock: fake, Deadlines: NewDeadlines(shop, hesitant{}, fake)})
 	pod := testutil.NewPod("p", append(until("30h", "24h"), wishing("0s"))...)
-	assert.Equal(t, Learning, policy.Wait("spot", pod))
-	assert.Equal(t, Learning, policy.Wait("od", pod))
+	assert.Equal(t, UntilLearnt, policy.Wait("spot", pod))
+	assert.Equal(t, UntilLearnt, policy.Wait("od", pod))
 	assert.Zero(t, policy.Wait("od", testutil.NewPod("p", until("24h", "24h")...)), "whose deadline is close")
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,8 +34,8 @@ import (
 type Floors struct {
 	jobs      Jobs
 	isStandIn func(*apiv1.Pod) bool
-	// chosen are the pods that are to be on demand as of the last loop.
-	chosen atomic.Pointer[sets.Set[types.UID]]
+	// chosen are the pods that are to be on demand.
+	chosen chosenPods
 }
 
 var _ pods.PodListProcessor = (*Floors)(nil)
@@ -47,13 +46,7 @@ func NewFloors(jobs Jobs, isStandIn func(*apiv1.Pod) bool) *Floors {
 }
 
 // Has returns whether the pod is one of those that the last loop found missing to the on-demand floor of their job. It may be called for nil.
-func (f *Floors) Has(pod *apiv1.Pod) bool {
-	if f == nil {
-		return false
-	}
-	chosen := f.chosen.Load()
-	return chosen != nil && chosen.Has(pod.UID)
-}
+func (f *Floors) Has(pod *apiv1.Pod) bool { return f != nil && f.chosen.has(pod) }
 
 // Process places as many pods on existing and upcoming on-demand nodes as the floors of their jobs lack, and returns all others.
 func (f *Floors) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
@@ -91,32 +84,22 @@ func (f *Floors) CleanUp() {}
 // After returns a processor that calls inner, which calls Process before it places pods, and chooses of the pods that are left those that are to be
 // on demand.
 func (f *Floors) After(inner pods.PodListProcessor) pods.PodListProcessor {
-	return &floorsAfter{inner, f}
+	return f.chosen.after(inner, f.missing)
 }
 
-type floorsAfter struct {
-	pods.PodListProcessor
-	floors *Floors
-}
-
-// Process returns the pods that the inner processor leaves.
-func (a *floorsAfter) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
-	left, err := a.PodListProcessor.Process(ctx, unschedulable)
+// missing returns which of the pods are to be on demand.
+func (f *Floors) missing(ctx *cacontext.AutoscalingContext, left []*apiv1.Pod) (sets.Set[types.UID], error) {
+	jobs, err := f.jobsOf(ctx, left)
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := a.floors.jobsOf(ctx, left)
-	if err != nil {
-		return nil, err
-	}
-	chosen := sets.New[types.UID]()
+	missing := sets.New[types.UID]()
 	for _, job := range jobs {
 		for _, pod := range job.missing() {
-			chosen.Insert(pod.UID)
+			missing.Insert(pod.UID)
 		}
 	}
-	a.floors.chosen.Store(&chosen)
-	return left, nil
+	return missing, nil
 }
 
 // floorJob is the pods of a job that state an on-demand floor.

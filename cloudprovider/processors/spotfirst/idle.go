@@ -2,7 +2,6 @@ package spotfirst
 
 import (
 	"slices"
-	"sync/atomic"
 
 	apiv1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,16 +14,15 @@ import (
 	"gpu-spot-autoscaler/cloudprovider/processors"
 )
 
-// Idle knows the jobs with a deadline of which no pod runs, and none has a node on its way. They may wait for better spot: nothing of theirs is paid for
-// meanwhile. So nothing is remembered from loop to loop.
+// Idle knows the jobs with a deadline of which no pod runs or has a node on its way. They may wait for better spot, since nothing of theirs is paid for
+// meanwhile. Each loop finds out anew which these are.
 //
 // Has is safe for concurrent use.
 type Idle struct {
 	jobs Jobs
 	// hasMaxWait returns whether the job of the pod waits for capacity no longer than its owner allows.
 	hasMaxWait func(*apiv1.Pod) bool
-	// pods are those of such jobs, as of the last loop.
-	pods atomic.Pointer[sets.Set[types.UID]]
+	chosen     chosenPods
 }
 
 // NewIdle returns an Idle for the pods of the jobs. Those of jobs with a maximum wait are not idle: it would be over while there is spot.
@@ -32,39 +30,13 @@ func NewIdle(jobs Jobs, hasMaxWait func(*apiv1.Pod) bool) *Idle {
 	return &Idle{jobs: jobs, hasMaxWait: hasMaxWait}
 }
 
-// Has returns whether the pod has no place, and no other one of its job has, as of the last loop. Pods of ProvisioningRequests are not idle: core enters
-// in a request what came of it, so it is tried once. It may be called for nil.
-func (i *Idle) Has(pod *apiv1.Pod) bool {
-	if i == nil {
-		return false
-	}
-	idle := i.pods.Load()
-	return idle != nil && idle.Has(pod.UID)
-}
+// Has returns whether the last loop found that neither the pod nor another one of its job has a place. Pods of ProvisioningRequests are not idle: core
+// enters in a request what came of it, so it is tried once. It may be called for nil.
+func (i *Idle) Has(pod *apiv1.Pod) bool { return i != nil && i.chosen.has(pod) }
 
-// After returns a processor that calls inner, which places pods on the nodes that there are or that are on their way, and finds out which of the pods
-// that are left are idle.
+// After returns a processor that calls inner, which places pods, and finds out which of the pods that are left are idle.
 func (i *Idle) After(inner pods.PodListProcessor) pods.PodListProcessor {
-	return &idleAfter{inner, i}
-}
-
-type idleAfter struct {
-	pods.PodListProcessor
-	idle *Idle
-}
-
-// Process returns the pods that the inner processor leaves.
-func (a *idleAfter) Process(ctx *cacontext.AutoscalingContext, unschedulable []*apiv1.Pod) ([]*apiv1.Pod, error) {
-	left, err := a.PodListProcessor.Process(ctx, unschedulable)
-	if err != nil {
-		return nil, err
-	}
-	idle, err := a.idle.among(ctx, left)
-	if err != nil {
-		return nil, err
-	}
-	a.idle.pods.Store(&idle)
-	return left, nil
+	return i.chosen.after(inner, i.among)
 }
 
 // among returns which of the pods, which have no place, are idle. Of a job with GPUs only those pods count that request some: a launcher may run

@@ -32,9 +32,9 @@ const (
 	Never = time.Duration(math.MaxInt64)
 	// restarts are how often a job may have to start again before it is over: on the spot instance that it loses, and on demand.
 	restarts = 2
-	// Learning is how long a pod waits in which it is computed what costs least.
-	Learning = 10 * time.Second
-	// untilLasting is how long a pod waits at least for spot to last: so long as it takes until the market is seen again.
+	// UntilLearnt is what Wait returns while it is read how much work is left, or computed what costs least. That is decided anew in the next loop.
+	UntilLearnt = 10 * time.Second
+	// untilLasting is what Wait returns while a pod waits for spot to last, which each loop decides anew.
 	untilLasting = 10 * time.Minute
 )
 
@@ -99,7 +99,7 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	choice := p.choose(pod, s, now)
 	switch only := p.isOnDemandOnly(pod, s); {
 	case choice == deadline.Learning:
-		return Learning
+		return UntilLearnt
 	case only && onDemand:
 		return 0
 	case only:
@@ -128,8 +128,8 @@ func (p *Policy) Wait(groupID string, pod *apiv1.Pod) time.Duration {
 	return max(0, wait)
 }
 
-// Allows returns whether the node group may be bought for the pods: as soon as it may for one of them, since a gang has waited as long as its
-// first pod. If one of them must never have it, none has. Those that are on demand from the first do not count for the others, which have not waited.
+// Allows returns whether the node group may be bought for the pods: as soon as it may for one of them, of a gang with GPUs one that requests some, since a
+// gang has waited as long as its first pod. If one of them must never have it, none has. Those that are on demand from the first do not count for the others, which have not waited.
 func (p *Policy) Allows(groupID string, pods []*apiv1.Pod) bool {
 	is := len(pods) == 0
 	onDemand, others := p.Apart(pods)

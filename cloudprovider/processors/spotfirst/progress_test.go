@@ -63,7 +63,7 @@ func TestAJobThatLooksLateIsNotIfItHasSavedItsWork(t *testing.T) {
 		assert.Equal(t, onDemand, policy.Wait("od", pod), why)
 		fake.SetTime(fake.Now().Add(choiceFor))
 	}
-	is(Learning, Learning, "nobody knows yet")
+	is(UntilLearnt, UntilLearnt, "nobody knows yet")
 	called := false
 	policy.AllowSpot([]*apiv1.Pod{pod}, func() { called = true })
 	assert.False(t, called)

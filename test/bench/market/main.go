@@ -1,5 +1,5 @@
 // Command market measures, on a recording of a spot market, what an hour of useful work costs a job that has to be over in time: by the policy
-// of this project (pricing/finish) and by others that are in use, beside the least that it could cost who knows the whole recording.
+// of this project (pricing/deadline) and by others that are in use, beside the least that it could cost who knows the whole recording.
 //
 //	go run ./test/bench/market --zones us-west-2a,us-west-2b,us-west-2c --fit 0:8862 --report 8862:13292 --slack 1.05,1.15
 //
@@ -92,6 +92,7 @@ func (o options) row(recording market.Recording, s setting) (r row, err error) {
 	}
 	r = rowOf(newSighted(t, j, o, s), j, starts)
 	r.Fit, r.Report, r.Slack, r.Protect, r.Observe, r.Knowledge = s.fit.String(), s.report.String(), s.slack, s.protect.String(), o.observe.String(), s.knows
+	r.ValueOfTime = o.worth
 	return r, nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -276,4 +277,31 @@ func TestRollingWindowsLieInsideTheFittedOneAndKnowNothingLater(t *testing.T) {
 func TestRowsAreSummedUpByWindowProtectionAndKnowledge(t *testing.T) {
 	first, other, last := row{Report: "1:2", Slack: 1}, row{Report: "2:3"}, row{Report: "1:2", Slack: 2}
 	assert.Equal(t, [][]row{{first, last}, {other}}, alike([]row{first, other, last}))
+}
+
+// docs/pricing.md and pricing/finish say so.
+func TestTwoOfThreeOfferingsThatComeBackAreLostWithinTheHour(t *testing.T) {
+	data := filepath.Join("..", "..", "..", recorded)
+	recording, err := readRecording(filepath.Join(data, "availability.csv"), filepath.Join(data, "price.csv"))
+	require.NoError(t, err)
+	o, err := parse(nil)
+	require.NoError(t, err)
+	all, err := newTrace(recording, o.zones[0], o.fit.to)
+	require.NoError(t, err)
+	runs, short := 0, 0
+	for _, up := range all.up {
+		for tick, since := 1, 0; tick < len(up); tick++ {
+			switch {
+			case up[tick] && !up[tick-1]:
+				since = tick
+			case !up[tick] && up[tick-1] && since > 0:
+				runs++
+				if time.Duration(tick-since)*o.tick < time.Hour {
+					short++
+				}
+			}
+		}
+	}
+	assert.Greater(t, runs, 500)
+	assert.InDelta(t, 2./3, float64(short)/float64(runs), .02)
 }

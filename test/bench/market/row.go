@@ -16,6 +16,7 @@ type row struct {
 	Protect         string    `json:"protect"`
 	Observe         string    `json:"observe"`
 	Knowledge       knowledge `json:"knowledge"`
+	ValueOfTime     float64   `json:"deadline_value_of_time"`
 	Omniscient      float64   `json:"omniscient"`
 	UniformProgress float64   `json:"uniform_progress"`
 	Greedy          float64   `json:"greedy"`
