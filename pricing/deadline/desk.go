@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	// learnEvery is how often a plan learns anew, and soonest how soon it does if the market has changed more than in all the time before.
-	learnEvery, soonest = 24 * time.Hour, time.Hour
+	// LearnEvery is how often a plan learns anew. A market that is not as it was is known by its last hours.
+	LearnEvery = 6 * time.Hour
+	// soonest is how soon a plan learns anew if the market has changed more than in all the time before.
+	soonest = time.Hour
 	// learningTime is for how long a plan is waited for that is made for the first job of its kind. It takes about a second.
 	learningTime = 15 * time.Second
 	// lookEvery is how old what was seen of the present may be, if nothing has changed.

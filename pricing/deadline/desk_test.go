@@ -113,9 +113,9 @@ func TestADecisionGoesByThePresent(t *testing.T) {
 	f.ask()
 	assert.Zero(t, f.work(t), "what has changed is looked at, and nothing is learnt")
 	learnt := f.planOf(24*time.Hour, 6*time.Hour).now.Load().learnt
-	assert.Equal(t, start, learnt, "and not learnt from before a day is over")
-	f.clock.Step(learnEvery)
-	f.see(learnEvery+time.Minute, true)
+	assert.Equal(t, start, learnt, "and not learnt from before its time")
+	f.clock.Step(LearnEvery)
+	f.see(LearnEvery+time.Minute, true)
 	f.ask()
 	f.work(t)
 	learnt = f.planOf(24*time.Hour, 6*time.Hour).now.Load().learnt

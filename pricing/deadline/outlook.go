@@ -28,14 +28,14 @@ func (o *outlook) isOld(now time.Time, changes int) bool {
 	return o.changesSeen != changes || now.Sub(o.looked) >= lookEvery
 }
 
-// isOutdated returns whether the outlook learnt a day ago, or the market has changed more since than in all the time before. One that had seen too
+// isOutdated returns whether the outlook learnt LearnEvery ago, or the market has changed more since than in all the time before. One that had seen too
 // little to learn from is outdated once there is more.
 func (o *outlook) isOutdated(now time.Time, changes int) bool {
 	if o == nil || o.planner == nil && o.isOld(now, changes) {
 		return true
 	}
 	age := now.Sub(o.learnt)
-	return age >= learnEvery || age >= soonest && changes > 2*o.changesAtLearning
+	return age >= LearnEvery || age >= soonest && changes > 2*o.changesAtLearning
 }
 
 // learn learns from all that was seen.

@@ -66,7 +66,7 @@ func TestAPlanThatStandsInForOthersLearnsAnew(t *testing.T) {
 	f.work(t)
 	f.Choose(f.offers, small)
 	assert.Empty(t, f.due)
-	f.clock.Step(learnEvery)
+	f.clock.Step(LearnEvery)
 	for _, each := range f.plans.all {
 		each.asked, each.used = f.clock.Now(), f.clock.Now() // as if all of them had been in use
 	}

@@ -87,7 +87,7 @@ func (t *chainTable) buy(c, work, slack int) (sum float64) {
 	return sum + kept*(t.chain.price[c]*float64(t.terms.Restart)+float64(t.spot[t.index(work, slack-t.terms.Restart)+c]))
 }
 
-// afterLoss returns what it costs to finish when an instance was lost in the class.
+// afterLoss returns what it costs to finish when an instance was lost in the class. It interpolates between the four values around it.
 func (t *chainTable) afterLoss(c int) func(work, slack float64) float64 {
 	return func(work, slack float64) float64 {
 		switch {
@@ -96,7 +96,10 @@ func (t *chainTable) afterLoss(c int) func(work, slack float64) float64 {
 		case slack < float64(t.terms.Restart):
 			return t.terms.atOnce(work, slack)
 		}
-		return float64(t.lost[t.index(max(1, int(math.Round(work))), min(int(slack), t.terms.Slack))+c])
+		column, x := split(max(1, work), t.terms.Work+1)
+		row, y := split(slack, t.terms.Slack+1)
+		at := func(work, slack int) float64 { return float64(t.lost[t.index(work, slack)+c]) }
+		return (at(column, row)*(1-x)+at(column+1, row)*x)*(1-y) + (at(column, row+1)*(1-x)+at(column+1, row+1)*x)*y
 	}
 }
 

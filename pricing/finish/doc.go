@@ -4,7 +4,7 @@
 // The costs are those of the next step, computed for the market as it is, and of all that may follow, by two kinds of tables
 // whose mean is taken. A sceneTable has the job lose its instance in one of the situations in which instances were lost before, each as
 // probable as the other. A chainTable has the market move between a few classes as it did before, so that bad times last.
-// They are computed once a day, by all of the past and again by its last ten days, backwards over the work that is left and the slack,
+// They are computed by all of the past and again by its last ten days, backwards over the work that is left and the slack,
 // which is by how much longer the time is that is left.
 //
 // A job with much slack buys nothing in an outage, unless its time is worth more than spot saves. It may also wait until an offering that has just come back has lasted, where that costs less.

@@ -302,3 +302,26 @@ func BenchmarkChoose(b *testing.B) {
 		planner.Choose(State{Work: 150, Slack: 50, On: Nothing}, Situation{Now: timeOf(now)})
 	}
 }
+
+func TestALossInAChainCostsWhatIsBetweenTheValuesAroundIt(t *testing.T) {
+	c := chain{
+		up: []bool{true, false}, price: []float64{1, 0}, loss: []float64{.1, 0},
+		next: [][]float64{{.5, .5}, {.5, .5}}, kept: [][]float64{{1, 0}, {1, 0}}, lost: [][]float64{{0, 1}, {0, 1}},
+	}
+	lost := newChainTable(terms, c).afterLoss(0)
+	mean := (lost(100, 30) + lost(101, 30) + lost(100, 31) + lost(101, 31)) / 4
+	assert.InDelta(t, mean, lost(100.5, 30.5), 1e-9)
+	assert.Greater(t, lost(100, 30), lost(100, 31))
+	assert.Equal(t, lost(1, 30), lost(.5, 30), "a job that is not over takes an instance")
+	assert.Equal(t, lost(100, float64(terms.Slack)), lost(100, float64(terms.Slack)+50))
+	assert.Zero(t, lost(0, 30))
+}
+
+func TestAnInstanceThatIsLostAtOnceTakesTime(t *testing.T) {
+	down := func(ticks int) bool { return ticks%(2*poll) < poll } // lost by each second look
+	planner, now := plannerOf(terms, zone{1, down})
+	for _, m := range planner.models {
+		o := m.offerAt(0, 1, timeOf(now).Add(poll*tick-time.Second))
+		assert.Equal(t, shortestLife, o.lives[0])
+	}
+}

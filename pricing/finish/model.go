@@ -13,6 +13,8 @@ const (
 	lifeCount = 15
 	// sceneCount bounds how many scenes of each kind a table is computed from, and outageCount how many outages a scene has.
 	sceneCount, outageCount = 120, 15
+	// shortestLife is that of an instance that is lost at once, in ticks: what is refused takes time, too.
+	shortestLife = .25
 	// firstSeen is how much of the past has to be known before scenes are made of it, in ticks.
 	firstSeen = 200
 )
@@ -138,7 +140,7 @@ func (m *model) offerAt(place Place, price float64, at time.Time) offer {
 		o.age = m.ticks(ago)
 	}
 	for _, life := range m.hazard.Lives(m.history, int(place), at, lifeCount) {
-		o.lives = append(o.lives, max(1, math.Round(m.ticks(life))))
+		o.lives = append(o.lives, max(shortestLife, m.ticks(life)))
 	}
 	return o
 }

@@ -73,13 +73,10 @@ func (o offer) withProtection(ticks int) offer {
 // after returns the offer as it is after so many ticks, if it is not lost by then, and how probable that is.
 func (o offer) after(ticks float64) (later offer, kept float64) {
 	later = o
-	later.lives = o.lives[sort.SearchFloat64s(o.lives, o.passed+ticks+halfTick):]
 	later.passed += ticks
+	later.lives = o.lives[sort.Search(len(o.lives), func(i int) bool { return o.lives[i] > later.passed }):]
 	return later, float64(len(later.lives)) / float64(len(o.lives))
 }
-
-// halfTick is less than the difference of two lives.
-const halfTick = .5
 
 // scene is the market at one time.
 type scene struct {

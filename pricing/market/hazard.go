@@ -2,6 +2,7 @@ package market
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -12,7 +13,7 @@ var ageBounds = []int64{195, 3 * 195, 7 * 195, 15 * 195, 31 * 195, 63 * 195, 127
 // interval returns in which of them, or in the one beyond the last, an age lies.
 func interval(age int64) int {
 	for i, bound := range ageBounds {
-		if age <= bound {
+		if age < bound {
 			return i
 		}
 	}
@@ -52,31 +53,43 @@ func (h *History) features(offering, i int) []float64 {
 }
 
 // Fit estimates the rates by what was seen from one time to the other. The rate is exp(weights · features) between a time at which an
-// offering was up and the next (a piecewise exponential model, fitted as a Poisson regression with the time as exposure). A loss is taken
-// to have happened halfway.
+// offering was up and the next (a piecewise exponential model, fitted as a Poisson regression with the time as exposure).
 func (h *History) Fit(from, to time.Time) *Hazard {
 	l := layout{len(h.offerings)}
 	var data regression
 	for offering := range h.offerings {
 		s := &h.offerings[offering]
 		for i := max(0, s.last(from.Unix()-1)+1); i+1 < len(s.at) && s.at[i+1] <= to.Unix(); i++ {
-			if !s.up[i] {
-				continue
+			if s.up[i] {
+				data.addExposure(h.features(offering, i), l, s, i)
 			}
-			x := h.features(offering, i)
-			x[l.ages()+interval(s.at[i]-s.since[i])] = 1
-			hours := float64(s.at[i+1]-s.at[i]) / 3600
-			if !s.up[i+1] {
-				hours /= 2
-			}
-			data.add(x, hours, !s.up[i+1])
 		}
 	}
 	return &Hazard{layout: l, weights: data.fit(l.size())}
 }
 
-// Lives returns equally probable times, ascending, for which an instance of the offering is kept from now on, by what was seen until then.
-// It returns nil if the offering was not seen before.
+// addExposure adds the time from what was seen at i, when the offering was up, until it was seen again, by the ages that it passed through. When it was
+// lost in that time is not known: each age takes its part of the loss, and half of its time.
+func (r *regression) addExposure(features []float64, l layout, s *series, i int) {
+	born, end, lost := s.since[i], s.at[i+1], !s.up[i+1]
+	for from := s.at[i]; from < end; {
+		n, until := interval(from-born), end
+		if n < len(ageBounds) {
+			until = min(end, born+ageBounds[n])
+		}
+		x := slices.Clone(features)
+		x[l.ages()+n] = 1
+		hours, losses := float64(until-from)/3600, 0.
+		if lost {
+			hours, losses = hours/2, float64(until-from)/float64(end-s.at[i])
+		}
+		r.add(x, hours, losses)
+		from = until
+	}
+}
+
+// Lives returns equally probable times, ascending, for which an instance of the offering is kept from now on, by what was seen until then. They
+// are 0 where the offering has probably been lost since it was seen. It returns nil if the offering was not seen before.
 func (z *Hazard) Lives(h *History, offering int, now time.Time, count int) []time.Duration {
 	s := &h.offerings[offering]
 	i := s.last(now.Unix())
@@ -84,11 +97,15 @@ func (z *Hazard) Lives(h *History, offering int, now time.Time, count int) []tim
 		return nil
 	}
 	base := dot(z.weights, h.features(offering, i))
-	age := now.Unix() - s.since[i]
+	unseen := int64(0)
+	if s.up[i] {
+		unseen = min(now.Unix()-s.at[i], int64(look/time.Second))
+	}
+	age := now.Unix() - unseen - s.since[i]
 	lives := make([]time.Duration, count)
 	for n := range lives {
 		survival := 1 - (float64(n)+.5)/float64(count)
-		lives[n] = z.until(base, age, -math.Log(survival))
+		lives[n] = max(0, z.until(base, age, -math.Log(survival))-time.Duration(unseen)*time.Second)
 	}
 	return lives
 }

@@ -3,6 +3,7 @@ package market
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -205,5 +206,53 @@ func TestAnOfferingIsAsYoungAsTheTimeSinceItWasSeenDown(t *testing.T) {
 			ago = -1
 		}
 		assert.Equal(t, want, ago, "after %v", after)
+	}
+}
+
+// Half of the offerings that have just come back are lost by the next look, and a fortieth of the others.
+func TestAsManyYoungOfferingsAreLostByTheNextLookAsWere(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	h, end := NewHistory([]string{"a"}), time.Duration(0)
+	up, wasUp := false, false
+	for ; end < 60*24*time.Hour; end += poll {
+		loss := .025
+		if !wasUp {
+			loss = .5
+		}
+		up, wasUp = !up || random.Float64() > loss, up
+		h.Observe(0, at(end), up, 1)
+	}
+	z := h.Fit(at(0), at(end))
+	h.Observe(0, at(end), false, 1)
+	h.Observe(0, at(end+poll), true, 1)
+	lost := func(after time.Duration) float64 {
+		lives := z.Lives(h, 0, at(end+after), 1000)
+		return float64(slices.IndexFunc(lives, func(life time.Duration) bool { return life > poll })) / 1000
+	}
+	assert.InDelta(t, .5, lost(poll), .1)
+	h.Observe(0, at(end+6*time.Hour), true, 1)
+	assert.InDelta(t, .025, lost(6*time.Hour), .02)
+}
+
+func TestWhatWasSeenSomeTimeAgoMayBeGoneAlready(t *testing.T) {
+	h := simulate([]float64{.4}, []float64{.4}, 40)
+	end := 40 * 24 * time.Hour
+	z := h.Fit(at(0), at(end))
+	h.Observe(0, at(end), true, 1)
+	gone := func(after time.Duration) (count int) {
+		for _, life := range z.Lives(h, 0, at(end+after), 1000) {
+			if life == 0 {
+				count++
+			}
+		}
+		return count
+	}
+	assert.Zero(t, gone(0))
+	assert.InDelta(t, 230, gone(poll/2), 60)
+	assert.InDelta(t, 400, gone(poll), 60)
+	assert.InDelta(t, 400, gone(5*time.Hour), 60, "nobody has looked for hours, so a purchase has to tell")
+	h.Observe(0, at(end+poll), false, 1)
+	for _, life := range z.Lives(h, 0, at(end+poll+StaleAfter+time.Minute), 15) {
+		assert.Positive(t, life, "it was seen down, and nobody has looked since")
 	}
 }

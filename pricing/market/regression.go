@@ -6,10 +6,11 @@ import "math"
 type regression struct {
 	features [][]float64
 	exposure []float64
-	happened []bool
+	// happened is how often it did, which may be a part of once.
+	happened []float64
 }
 
-func (r *regression) add(features []float64, exposure float64, happened bool) {
+func (r *regression) add(features []float64, exposure, happened float64) {
 	r.features, r.exposure, r.happened = append(r.features, features), append(r.exposure, exposure), append(r.happened, happened)
 }
 
@@ -46,10 +47,7 @@ func (r *regression) derivatives(weights []float64) (gradient []float64, curvatu
 	curvature[0][0], gradient[0] = barely, -barely*weights[0]
 	for n, x := range r.features {
 		expected := r.exposure[n] * math.Exp(min(dot(weights, x), maxLogRate))
-		excess := -expected
-		if r.happened[n] {
-			excess++
-		}
+		excess := r.happened[n] - expected
 		for i, a := range x {
 			if a == 0 {
 				continue

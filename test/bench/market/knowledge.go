@@ -41,14 +41,14 @@ type sighted struct {
 	tick    time.Duration
 	fit     window
 	history *market.History
-	// planners are those of each day, that learnt from the days before, and of each of the tables that the autoscaler has for jobs.
+	// planners are those that learnt at one time, from what was seen before, for each of the tables that the autoscaler has for jobs.
 	planners map[table]*finish.Planner
 }
 
-// table is one that decides about a job on a day.
+// table is one that decides about a job after the time, of so many at which the autoscaler learns, at which it was learnt.
 type table struct {
-	day  int
-	grid deadline.Grid
+	learnt int
+	grid   deadline.Grid
 }
 
 // newSighted looks at all of the trace that may be seen. Nothing that a planner is asked about a tick, or that it has learnt, is of a later one.
@@ -94,13 +94,13 @@ func (s *sighted) isBlind(now int) bool {
 	return s.knows == probes && s.time(now).Sub(s.time(s.fit.to)) > market.StaleAfter
 }
 
-// planner returns the one that decides about jobs of the grid on the day of the tick.
+// planner returns the one that decides about jobs of the grid at the tick.
 func (s *sighted) planner(tick int, grid deadline.Grid) *finish.Planner {
-	perDay := int(24 * time.Hour / s.tick)
-	of := table{tick / perDay, grid}
+	every := int(deadline.LearnEvery / s.tick)
+	of := table{tick / every, grid}
 	planner, known := s.planners[of]
 	if !known {
-		planner = s.plan(grid, s.fit.from, of.day*perDay)
+		planner = s.plan(grid, s.fit.from, of.learnt*every)
 		s.planners[of] = planner
 	}
 	return planner
