@@ -11,8 +11,8 @@
 //
 // It also runs --jobs, which have no deadlines, on the same zones, by several ways to remember what was refused and lost.
 //
-// The policy of this project sees of the market what --knowledge says: from the beginning of --fit on, it looks every --observe, and each
-// day learns from all that it has seen before, during --report too. The others see the market in every tick.
+// The policy of this project sees of the market what --knowledge says: from the beginning of --fit on, it looks every --observe, and every six
+// hours learns from all that it has seen before, during --report too. The others see the market in every tick.
 package main
 
 import (
