@@ -40,7 +40,6 @@ type sighted struct {
 	poll    int
 	tick    time.Duration
 	fit     window
-	isFold  bool
 	history *market.History
 	// planners are those that learnt at one time, from what was seen before, for each of the tables that the autoscaler has for jobs.
 	planners map[table]*finish.Planner
@@ -55,7 +54,7 @@ type table struct {
 // newSighted looks at all of the trace that may be seen. Nothing that a planner is asked about a tick, or that it has learnt, is of a later one.
 func newSighted(t *trace, j job, o options, with setting) *sighted {
 	s := &sighted{
-		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, isFold: with.isFold, knows: with.knows, job: j, planners: map[table]*finish.Planner{},
+		trace: t, poll: o.poll(), tick: o.tick, fit: with.fit, knows: with.knows, job: j, planners: map[table]*finish.Planner{},
 	}
 	if o.worth > 0 {
 		s.worth = &o.worth
@@ -64,12 +63,12 @@ func newSighted(t *trace, j job, o options, with setting) *sighted {
 	if s.knows == probes {
 		seen.to = min(s.fit.to, seen.to)
 	}
-	s.history = s.look(seen, nil)
+	s.history = s.look(seen)
 	return s
 }
 
-// look returns what is seen of the market in the window, without what is in the other one.
-func (s *sighted) look(w window, without *window) *market.History {
+// look returns what is seen of the market in the window.
+func (s *sighted) look(w window) *market.History {
 	var regions []string
 	for _, zone := range s.trace.zones {
 		regions = append(regions, strings.TrimRight(zone, "abcdefghijklmnopqrstuvwxyz"))
@@ -82,9 +81,7 @@ func (s *sighted) look(w window, without *window) *market.History {
 			if s.knows == noisy && random.Float64() < wrongShare {
 				up = !up
 			}
-			if without == nil || at < without.from || at >= without.to {
-				history.Observe(zone, s.time(at), up, s.trace.price[zone][at])
-			}
+			history.Observe(zone, s.time(at), up, s.trace.price[zone][at])
 		}
 	}
 	return history
@@ -115,23 +112,15 @@ func (s *sighted) plan(grid deadline.Grid, from, to int) *finish.Planner {
 		to = min(to, s.fit.to)
 	}
 	perHour := 1 / grid.Tick().Hours() // as all prices in the history
-	history := s.history
-	if s.isFold {
-		history, to = s.look(s.fit, &window{to, to + int(heldOut/s.tick)}), s.fit.to
-	}
 	terms := grid.Terms(time.Duration(s.job.protected)*s.tick, perHour, s.job.onDemandPrice)
-	planner := finish.NewPlanner(history, terms, grid.Tick(), grid.Tick(), s.time(from), s.time(max(from, to)))
-	if planner == nil || !s.isFold {
-		return planner
-	}
-	return planner.Beside(s.history)
+	return finish.NewPlanner(s.history, terms, grid.Tick(), grid.Tick(), s.time(from), s.time(max(from, to)))
 }
 
 // policy returns the policy of this project for a run of the job from the start on.
 func (s *sighted) policy(j job, start int) policy {
 	o := &ours{market: s, job: j, start: start, last: idle, looked: -1, history: s.history, planner: s.planner}
 	if s.knows == none {
-		o.history = s.look(window{start - start%s.poll, min(start+j.deadline, s.trace.ticks())}, nil)
+		o.history = s.look(window{start - start%s.poll, min(start+j.deadline, s.trace.ticks())})
 		o.planner = func(int, deadline.Grid) *finish.Planner { return nil } // no job lasts for as long as has to be seen to learn
 	}
 	return o

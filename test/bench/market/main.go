@@ -7,8 +7,7 @@
 // --json, and draws it beside that.
 //
 // With --rolling it also measures windows inside --fit. In each of them the policy knows what came before. It may be developed on these windows,
-// never on that of --report. With --folds it measures windows of all of --fit, which differ less by chance: there the policy also knows what came
-// later, but for the time that follows a decision. Their sum is printed, too.
+// never on that of --report.
 //
 // It also runs --jobs, which have no deadlines, on the same zones, by several ways to remember what was refused and lost.
 //
@@ -93,7 +92,7 @@ func (o options) row(recording market.Recording, s setting) (r row, err error) {
 	}
 	r = rowOf(newSighted(t, j, o, s), j, starts)
 	r.Fit, r.Report, r.Slack, r.Protect, r.Observe, r.Knowledge = s.fit.String(), s.report.String(), s.slack, s.protect.String(), o.observe.String(), s.knows
-	r.ValueOfTime, r.IsFold = o.worth, s.isFold
+	r.ValueOfTime = o.worth
 	return r, nil
 }
 
@@ -147,11 +146,7 @@ func printTable(out io.Writer, rows []row) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	groups := alike(rows)
-	if folded := foldedOf(rows); len(folded) > 0 {
-		groups = append(groups, alike(folded)...)
-	}
-	for _, some := range groups {
+	for _, some := range alike(rows) {
 		if _, err := fmt.Fprintf(out, "\nTicks %s, protected for %s, %s\n", some[0].Report, some[0].Protect, some[0].Knowledge); err != nil {
 			return err
 		}
@@ -162,38 +157,6 @@ func printTable(out io.Writer, rows []row) error {
 		}
 	}
 	return nil
-}
-
-// foldedOf returns the mean of all folds for each setting. Its completion times are means as well.
-func foldedOf(rows []row) (means []row) {
-	counts := map[int]float64{}
-	for _, r := range rows {
-		if !r.IsFold {
-			continue
-		}
-		i := slices.IndexFunc(means, func(m row) bool {
-			return slices.Equal(m.Zones, r.Zones) && m.Slack == r.Slack && m.Protect == r.Protect && m.Knowledge == r.Knowledge
-		})
-		if i < 0 {
-			i, means = len(means), append(means, row{Zones: r.Zones, Slack: r.Slack, Protect: r.Protect, Knowledge: r.Knowledge, Report: "of all folds"})
-		}
-		counts[i]++
-		means[i].add(r, counts[i])
-	}
-	return means
-}
-
-// add makes the row, which is the mean of others, that of one more, the count-th.
-func (r *row) add(other row, count float64) {
-	values, more := r.means(), other.means()
-	for i, value := range values {
-		*value += (*more[i] - *value) / count
-	}
-	r.GapClosed = result{omniscient: r.Omniscient, uniform: r.UniformProgress, greedy: r.Greedy, ours: r.Ours}.gapClosed()
-}
-
-func (r *row) means() []*float64 {
-	return []*float64{&r.Omniscient, &r.UniformProgress, &r.Greedy, &r.OnDemand, &r.Ours, &r.CompletionOurs, &r.CompletionGreedy}
 }
 
 // alike returns the rows that differ only in their zones and slack, together, in the order of the first of each.

@@ -274,53 +274,6 @@ func TestRollingWindowsLieInsideTheFittedOneAndKnowNothingLater(t *testing.T) {
 	assert.ErrorContains(t, err, "--rolling")
 }
 
-func TestFoldsCoverTheFittedWindow(t *testing.T) {
-	o, err := parse([]string{"--fit", "0:400", "--report", "400:700", "--folds", "3", "--zones", "a", "--slack", "1.05"})
-	require.NoError(t, err)
-	var got []string
-	for _, s := range o.settings() {
-		if s.isFold {
-			assert.Equal(t, o.fit, s.fit)
-			got = append(got, s.report.String())
-		}
-	}
-	assert.Equal(t, []string{"0:200", "100:300", "200:400"}, got)
-	_, err = parse([]string{"--folds", "-1"})
-	assert.ErrorContains(t, err, "--folds")
-}
-
-// In the first half the market is up always, in the second never. Who decided in the first half with what follows would know of the second.
-func TestAFoldDoesNotKnowWhatFollowsADecision(t *testing.T) {
-	o, err := parse([]string{"--fit", "0:4000"})
-	require.NoError(t, err)
-	up, price := make([]bool, 8000), make([]float64, 8000)
-	for tick := range up {
-		up[tick], price[tick] = tick < 2000, 1
-	}
-	recorded := &trace{zones: []string{"a"}, up: [][]bool{up}, price: [][]float64{price}}
-	s := newSighted(recorded, o.job(setting{slack: 1.15}), o, setting{fit: o.fit, knows: polled, isFold: true})
-	from := 1500
-	h := s.look(s.fit, &window{from, from + int(heldOut/s.tick)})
-	seen, _ := h.At(0, s.time(from))
-	assert.True(t, seen)
-	first, _ := h.At(0, s.time(from+int(heldOut/s.tick)-1))
-	assert.True(t, first, "what was seen before")
-	after, _ := h.At(0, s.time(from+int(heldOut/s.tick)+o.poll()))
-	assert.False(t, after)
-	present, _ := s.history.At(0, s.time(2100))
-	assert.False(t, present, "it sees the present as it is")
-}
-
-func TestFoldsAreSummedUp(t *testing.T) {
-	fold := func(ours float64) row {
-		return row{Zones: []string{"a"}, Slack: 2, IsFold: true, Omniscient: 1, UniformProgress: 2, Greedy: 3, Ours: ours}
-	}
-	sum := foldedOf([]row{fold(1), {Zones: []string{"a"}, Slack: 2, Ours: 9}, fold(1.5), fold(2)})
-	require.Len(t, sum, 1)
-	assert.InDelta(t, 1.5, sum[0].Ours, 1e-9)
-	assert.InDelta(t, .5, sum[0].GapClosed, 1e-9)
-}
-
 func TestRowsAreSummedUpByWindowProtectionAndKnowledge(t *testing.T) {
 	first, other, last := row{Report: "1:2", Slack: 1}, row{Report: "2:3"}, row{Report: "1:2", Slack: 2}
 	assert.Equal(t, [][]row{{first, last}, {other}}, alike([]row{first, other, last}))

@@ -30,8 +30,6 @@ type options struct {
 	fit, report        window
 	// rolling is how many further windows of equal length inside fit are reported, each fitted on what is before it.
 	rolling int
-	// folds is how many overlapping windows inside fit are reported, of which each is fitted on all of fit but the time that follows a decision.
-	folds int
 	// jobs is a recording of arrivals; empty for none. valueOfTime is per hour.
 	jobs        string
 	valueOfTime float64
@@ -62,36 +60,23 @@ type setting struct {
 	slack       float64
 	protect     time.Duration
 	knows       knowledge
-	// isFold is whether what follows a decision within heldOut is all of fit that the policy does not know.
-	isFold bool
 }
-
-// heldOut is longer than any job of a day takes whose deadline is twice its work.
-const heldOut = 60 * time.Hour
 
 // settings are all combinations, those of --report first.
 func (o options) settings() (all []setting) {
-	type fitted struct {
-		fit, report window
-		isFold      bool
-	}
-	windows := []fitted{{o.fit, o.report, false}}
+	type fitted struct{ fit, report window }
+	windows := []fitted{{o.fit, o.report}}
 	for i := range o.rolling {
 		length := o.fit.length() / (o.rolling + 1)
 		from := o.fit.from + (i+1)*length
-		windows = append(windows, fitted{window{o.fit.from, from}, window{from, from + length}, false})
-	}
-	for i := range o.folds {
-		length := o.fit.length() / (o.folds + 1)
-		from := o.fit.from + i*length
-		windows = append(windows, fitted{o.fit, window{from, from + 2*length}, true})
+		windows = append(windows, fitted{window{o.fit.from, from}, window{from, from + length}})
 	}
 	for _, w := range windows {
 		for _, zones := range o.zones {
 			for _, knows := range o.knowledge {
 				for _, protect := range o.protect {
 					for _, slack := range o.slack {
-						all = append(all, setting{w.fit, w.report, zones, slack, protect, knows, w.isFold})
+						all = append(all, setting{w.fit, w.report, zones, slack, protect, knows})
 					}
 				}
 			}
@@ -158,15 +143,14 @@ func parse(arguments []string) (o options, err error) {
 	flags.Func("fit", "ticks of which the market was seen before the first job, first:end (default 0:8862)", o.fit.set)
 	flags.Func("report", "ticks of the jobs, first:end (default 8862:13292)", o.report.set)
 	flags.IntVar(&o.rolling, "rolling", 0, "how many further windows of equal length inside --fit to report, each fitted on what is before it")
-	flags.IntVar(&o.folds, "folds", 0, "how many overlapping windows inside --fit to report, each fitted on all of it but the 60 hours that follow a decision")
 	if err := flags.Parse(arguments); err != nil {
 		return o, err
 	}
 	if o.fit.to > o.report.from+1 { // both ways of writing the last tick are in use
 		return o, fmt.Errorf("--fit ends at tick %d, after --report begins at %d", o.fit.to, o.report.from)
 	}
-	if o.tick <= 0 || o.rolling < 0 || o.folds < 0 {
-		return o, errors.New("--tick has to be positive, and --rolling and --folds not negative")
+	if o.tick <= 0 || o.rolling < 0 {
+		return o, errors.New("--tick has to be positive, and --rolling not negative")
 	}
 	return o, nil
 }

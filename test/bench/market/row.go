@@ -17,7 +17,6 @@ type row struct {
 	Observe         string    `json:"observe"`
 	Knowledge       knowledge `json:"knowledge"`
 	ValueOfTime     float64   `json:"deadline_value_of_time"`
-	IsFold          bool      `json:"fold"`
 	Omniscient      float64   `json:"omniscient"`
 	UniformProgress float64   `json:"uniform_progress"`
 	Greedy          float64   `json:"greedy"`
