@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// LearnEvery is how often a plan learns anew. A market that is not as it was is known by its last hours.
+	// LearnEvery is how often a plan learns anew. When the market changes, its last hours tell the most.
 	LearnEvery = 6 * time.Hour
 	// soonest is how soon a plan learns anew if the market has changed more than in all the time before.
 	soonest = time.Hour
 	// learningTime is for how long a plan is waited for that is made for the first job of its kind. It takes about a second.
 	learningTime = 15 * time.Second
-	// lookEvery is how old what was seen of the present may be, if nothing has changed.
-	lookEvery = 10 * time.Minute
+	// lookEvery is how old what was seen of the present may be, if nothing has changed. An offering that nobody has seen for minutes may be gone.
+	lookEvery = time.Minute
 )
 
 // Choice is what may be bought for a job now.

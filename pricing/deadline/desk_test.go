@@ -100,6 +100,17 @@ func TestTheFirstJobOfItsKindWaitsForATableThatIsBeingComputed(t *testing.T) {
 	assert.Equal(t, Undecided, f.Choose(f.offers, Job{Namespace: "other", Work: 7 * time.Hour, Slack: 3 * time.Hour}), "it is not kept")
 }
 
+func TestAnOfferingThatIsSeenAgainIsNotTakenToBeGone(t *testing.T) {
+	f := newFixture(5)
+	f.ask()
+	f.work(t)
+	require.Equal(t, Spot, f.ask())
+	f.clock.Step(2 * time.Minute)
+	f.see(2*time.Minute, true)
+	f.ask()
+	assert.Equal(t, f.clock.Now(), f.planOf(24*time.Hour, 6*time.Hour).now.Load().looked)
+}
+
 func TestADecisionGoesByThePresent(t *testing.T) {
 	f := newFixture(5)
 	f.ask()

@@ -69,7 +69,7 @@ func (h *History) Fit(from, to time.Time) *Hazard {
 }
 
 // addExposure adds the time from what was seen at i, when the offering was up, until it was seen again, by the ages that it passed through. When it was
-// lost in that time is not known: each age takes its part of the loss, and half of its time.
+// lost in that time is not known: each age gets a share of the loss by the time spent in it, and half of that time.
 func (r *regression) addExposure(features []float64, l layout, s *series, i int) {
 	born, end, lost := s.since[i], s.at[i+1], !s.up[i+1]
 	for from := s.at[i]; from < end; {
@@ -89,7 +89,8 @@ func (r *regression) addExposure(features []float64, l layout, s *series, i int)
 }
 
 // Lives returns equally probable times, ascending, for which an instance of the offering is kept from now on, by what was seen until then. They
-// are 0 where the offering has probably been lost since it was seen. It returns nil if the offering was not seen before.
+// are 0 where the offering may have been lost since it was seen, for which ten minutes count at most: after hours only a purchase tells. It returns nil if the
+// offering was not seen before.
 func (z *Hazard) Lives(h *History, offering int, now time.Time, count int) []time.Duration {
 	s := &h.offerings[offering]
 	i := s.last(now.Unix())
