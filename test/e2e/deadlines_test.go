@@ -24,7 +24,8 @@ func TestAJobWithMuchTimeWaitsUntilSpotHasLasted(t *testing.T) {
 	onDemand.SpotStrategy = alisim.NoSpot
 	s := newSuite(t, newWorld(singleOfferingPool("asg-spot", 10), onDemand))
 	s.Cloud.SetPrice(a10, zoneA, 2, 3)
-	s.remember(func(looksAgo int) bool { return (looksAgo+2)%6 < 3 || (looksAgo+2)%144 >= 72 })
+	// Each day it comes back six times for 20 minutes, the last time just now, and then lasts for 18 hours.
+	s.remember(func(looksAgo int) bool { return (looksAgo+1)%6 < 2 || (looksAgo+1)%144 >= 36 })
 	s.RunAutoscaler(t)
 
 	timed := func(name string, slack time.Duration) *corev1.Pod {
