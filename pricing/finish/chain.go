@@ -99,7 +99,7 @@ func (t *chainTable) afterLoss(c int) func(work, slack float64) float64 {
 		column, x := split(max(1, work), t.terms.Work+1)
 		row, y := split(slack, t.terms.Slack+1)
 		at := func(work, slack int) float64 { return float64(t.lost[t.index(work, slack)+c]) }
-		return (at(column, row)*(1-x)+at(column+1, row)*x)*(1-y) + (at(column, row+1)*(1-x)+at(column+1, row+1)*x)*y
+		return between(between(at(column, row), at(column+1, row), x), between(at(column, row+1), at(column+1, row+1), x), y)
 	}
 }
 

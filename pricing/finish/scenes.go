@@ -77,12 +77,15 @@ func (t *sceneTable) at(grid [][]float64, work, slack float64) float64 {
 	}
 	row, x := split((slack-restart)/slackStep, t.known)
 	column, y := split(work/workStep, len(grid[0]))
-	value := grid[row][column]*(1-y) + grid[row][column+1]*y
+	value := between(grid[row][column], grid[row][column+1], y)
 	if x > 0 {
-		value = value*(1-x) + (grid[row+1][column]*(1-y)+grid[row+1][column+1]*y)*x
+		value = between(value, between(grid[row+1][column], grid[row+1][column+1], y), x)
 	}
 	return value
 }
+
+// between returns the value that is such a part of the way from a to b.
+func between(a, b, part float64) float64 { return a*(1-part) + b*part }
 
 // split returns the lower neighbour of x among so many, and how far x is beyond it: the last but one and 1 if x is beyond all of them.
 func split(x float64, count int) (int, float64) {

@@ -68,8 +68,8 @@ func (h *History) Fit(from, to time.Time) *Hazard {
 	return &Hazard{layout: l, weights: data.fit(l.size())}
 }
 
-// addExposure adds the time from what was seen at i, when the offering was up, until it was seen again, by the ages that it passed through. When it was
-// lost in that time is not known: each age gets a share of the loss by the time spent in it, and half of that time.
+// addExposure adds the time from what was seen at i, when the offering was up, until it was seen again, split by the ages that it passed through. When in
+// that time it was lost is not known. So each age gets a share of the loss in proportion to its part of the time, and half of that part as exposure.
 func (r *regression) addExposure(features []float64, l layout, s *series, i int) {
 	born, end, lost := s.since[i], s.at[i+1], !s.up[i+1]
 	for from := s.at[i]; from < end; {
@@ -88,9 +88,9 @@ func (r *regression) addExposure(features []float64, l layout, s *series, i int)
 	}
 }
 
-// Lives returns equally probable times, ascending, for which an instance of the offering is kept from now on, by what was seen until then. They
-// are 0 where the offering may have been lost since it was seen, for which ten minutes count at most: after hours only a purchase tells. It returns nil if the
-// offering was not seen before.
+// Lives returns equally probable times, ascending, for which an instance of the offering is kept from now on, by what was seen until then. It returns nil
+// if the offering was not seen before. A time is 0 if the offering has been lost since it was seen. Of the time since then, ten minutes count at most: if
+// nobody has looked for hours, only a purchase tells.
 func (z *Hazard) Lives(h *History, offering int, now time.Time, count int) []time.Duration {
 	s := &h.offerings[offering]
 	i := s.last(now.Unix())

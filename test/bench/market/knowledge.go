@@ -41,11 +41,11 @@ type sighted struct {
 	tick    time.Duration
 	fit     window
 	history *market.History
-	// planners are those that learnt at one time, from what was seen before, for each of the tables that the autoscaler has for jobs.
+	// planners have learnt from what was seen before the time of their table.
 	planners map[table]*finish.Planner
 }
 
-// table is one that decides about a job after the time, of so many at which the autoscaler learns, at which it was learnt.
+// table tells planners apart: by when they learnt, in multiples of deadline.LearnEvery, and by the jobs that they are for.
 type table struct {
 	learnt int
 	grid   deadline.Grid
