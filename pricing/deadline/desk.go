@@ -29,7 +29,7 @@ const (
 type Choice int
 
 const (
-	// Undecided is that too little is known.
+	// Undecided is that there is no choice between spot and on-demand, or that their prices are not known.
 	Undecided Choice = iota
 	// Spot is that it costs less to wait for spot than to buy on demand, if there is none.
 	Spot
@@ -97,31 +97,36 @@ type Job struct {
 	Idle bool
 }
 
-// Choose returns what may be bought now for a job that may run on the offers.
+// Choose returns what may be bought now for a job that may run on the offers. As long as too little was seen of the market, that is a Guess.
 func (d *Desk) Choose(offers *Offers, job Job) Choice {
 	now := d.config.Clock.Now()
 	known, state, isLearning := d.consult(offers, job, now)
-	switch {
-	case isLearning:
+	if isLearning {
 		return Learning
-	case known == nil:
-		return Undecided
 	}
-	return d.choose(known, state, job.Idle, now)
+	if known != nil {
+		if choice := d.choose(known, state, job.Idle, now); choice != Undecided {
+			return choice
+		}
+	}
+	return d.chooseByGuess(offers, job)
 }
 
 // Better returns the spot offerings on which it costs less to finish than on-demand, for a job that runs there, and false if too little is known to
-// decide.
+// decide. As long as too little was seen of the market, that is a Guess.
 func (d *Desk) Better(offers *Offers, job Job) (better []pricing.Offering, decided bool) {
 	now := d.config.Clock.Now()
-	known, state, _ := d.consult(offers, job, now)
-	if known == nil {
+	known, state, isLearning := d.consult(offers, job, now)
+	if isLearning {
 		return nil, false
+	}
+	if known == nil {
+		return d.betterByGuess(offers, job)
 	}
 	present := d.config.Memory.Present(known.spot, now)
 	situation, isKnown := d.situation(known, present, now)
 	if !isKnown {
-		return nil, false
+		return d.betterByGuess(offers, job)
 	}
 	state.On = finish.OnDemand
 	for _, place := range known.planner.Better(state, situation) {

@@ -51,6 +51,8 @@ type glimpse struct {
 	outage float64
 	// lost is true if the instance that a job had was lost since the last glimpse, kept if it was not.
 	lost, kept bool
+	// afterGap is whether nobody looked for a time between the last glimpse and this one.
+	afterGap bool
 }
 
 // Weights of what is believed before anything was seen, in ticks or in changes.
@@ -74,7 +76,7 @@ func (c classes) chainOf(glimpses []glimpse, apart float64) chain {
 			seen.price[class] += g.price
 			prices[class]++
 		}
-		if i == 0 {
+		if i == 0 || g.afterGap {
 			continue
 		}
 		before := c.of(glimpses[i-1].cost, glimpses[i-1].outage)

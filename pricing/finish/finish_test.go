@@ -114,8 +114,59 @@ func TestAJobWithTimeWaitsUntilAnOfferingThatHasJustComeBackHasLasted(t *testing
 	assert.NotEqual(t, Nothing, choose(600, OnDemand), "it has an instance")
 	state := State{Work: terms.Work, Slack: 600, On: Nothing}
 	assert.Equal(t, Place(0), planner.Choose(state, Situation{Now: timeOf(now)}), "it is not to be left with nothing")
-	planner.view.isNoisy = true
+	seen := noisy(historyOf([]zone{{1, inBursts}}, now+1), now)
+	planner.view.noise = seen.Noise(timeOf(now))
 	assert.Equal(t, Place(0), choose(600, Nothing), "nobody knows when it has come back")
+}
+
+// noisy returns the history of the first offering with each seventh look wrong.
+func noisy(h *market.History, until int) *market.History {
+	random, seen := rand.New(rand.NewPCG(1, 2)), market.NewHistory([]string{""})
+	for at := 0; at <= until; at += poll {
+		up, price := h.At(0, timeOf(at))
+		seen.Observe(0, timeOf(at), up != (random.Float64() < 1./7), price)
+	}
+	return seen
+}
+
+func TestAsMuchOfThePresentIsTakenToBeWrongAsOfThePast(t *testing.T) {
+	now := days * perDay
+	seen := noisy(historyOf([]zone{{1, often(90, 200)}}, now+1), now)
+	planner := NewPlanner(seen, terms, tick, poll*tick, timeOf(0), timeOf(now))
+	renewed := planner.Beside(seen)
+	state, wrong := State{Work: terms.Work, Slack: terms.Slack, On: Nothing}, 0
+	for at := now - perDay; at <= now; at += poll {
+		want := planner.Choose(state, Situation{Now: timeOf(at)})
+		assert.Equal(t, want, renewed.Choose(state, Situation{Now: timeOf(at)}), at)
+		if up, _ := seen.At(0, timeOf(at)); up != (want == 0) {
+			wrong++
+		}
+	}
+	assert.Positive(t, wrong, "spot is not bought where it was seen wrong, or bought all the same")
+}
+
+func TestUsefulTimeCostsNoLessWhereInstancesAreLostSooner(t *testing.T) {
+	m := &model{view: &view{terms: terms}}
+	cost := math.Inf(1)
+	for _, life := range []float64{shortestLife, 1, float64(terms.Restart), float64(terms.Restart) + 2, 30, 90} {
+		next := m.usefulCost(offer{price: 1, lives: []float64{life}})
+		assert.LessOrEqual(t, next, cost, life)
+		cost = next
+	}
+}
+
+func TestAnOutageInWhichNobodyLookedHasNoLength(t *testing.T) {
+	h := market.NewHistory([]string{""})
+	for _, seen := range []struct {
+		from, until int
+		up          bool
+	}{{0, 30, true}, {30, 60, false}, {60, 90, true}, {90, 120, false}, {2000, 2100, true}} {
+		for at := seen.from; at < seen.until; at += poll {
+			h.Observe(0, timeOf(at), seen.up, 1)
+		}
+	}
+	v := &view{history: h, terms: terms, tick: tick, poll: poll * tick}
+	assert.Equal(t, []float64{30}, v.outagesIn(timeOf(0), timeOf(2100)))
 }
 
 func TestSlackIsMuchByTheWholeWork(t *testing.T) {

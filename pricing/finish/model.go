@@ -43,8 +43,8 @@ type view struct {
 	terms   Terms
 	// tick is its length, and poll how often the market was looked at.
 	tick, poll time.Duration
-	// isNoisy is whether a part of what was seen was wrong, so that nobody knows for how long an offering has been up.
-	isNoisy bool
+	// noise is how much of what is seen is wrong. Where that matters, nobody knows for how long an offering has been up.
+	noise market.Noise
 }
 
 func (v *view) ticks(d time.Duration) float64 { return float64(d) / float64(v.tick) }
@@ -53,35 +53,51 @@ func (v *view) ticks(d time.Duration) float64 { return float64(d) / float64(v.ti
 func (v *view) learn(from, to time.Time) *model {
 	m := &model{view: v, hazard: v.history.Fit(from, to)}
 	m.outages = v.outagesIn(from, to)
-	var glimpses []glimpse
-	var losses, returns []scene
-	on, outage := Nothing, time.Duration(0)
-	for at := from.Add(firstSeen * v.tick); at.Before(to); at = at.Add(v.poll) {
+	seen := m.lookBack(from, to)
+	m.scenes = newSceneTable(v.terms, thin(seen.losses, sceneCount), thin(seen.returns, sceneCount))
+	m.addChains(seen.glimpses)
+	return m
+}
+
+// past is what a job would have seen that takes the best offer until that is lost: the market at each time, and the scenes in which it lost an
+// instance, or offers came back.
+type past struct {
+	glimpses        []glimpse
+	losses, returns []scene
+}
+
+// lookBack returns the past from one time to the other, without the times in which nobody looked.
+func (m *model) lookBack(from, to time.Time) (seen past) {
+	on, outage, gap := Nothing, time.Duration(0), false
+	for at := from.Add(firstSeen * m.tick); at.Before(to); at = at.Add(m.poll) {
+		if !m.history.IsSeen(at) {
+			on, outage, gap = Nothing, 0, true
+			continue
+		}
 		s := m.sceneAt(Situation{Now: at})
-		g := m.glimpseOf(s, v.ticks(outage))
+		g := m.glimpseOf(s, m.ticks(outage))
+		g.afterGap, gap = gap, false
 		if on != Nothing {
-			up, _ := v.history.At(int(on), at)
+			up, _ := m.history.At(int(on), at)
 			g.kept, g.lost = up, !up
 		}
 		if g.lost {
-			losses = append(losses, m.withOutages(s, 0))
+			seen.losses = append(seen.losses, m.withOutages(s, 0))
 			on = Nothing
 		}
 		if outage > 0 && len(s.offers) > 0 {
-			returns = append(returns, s)
+			seen.returns = append(seen.returns, s)
 		}
-		outage += v.poll
+		outage += m.poll
 		if len(s.offers) > 0 {
 			outage = 0
 		}
 		if on == Nothing {
 			on = g.best
 		}
-		glimpses = append(glimpses, g)
+		seen.glimpses = append(seen.glimpses, g)
 	}
-	m.scenes = newSceneTable(v.terms, thin(losses, sceneCount), thin(returns, sceneCount))
-	m.addChains(glimpses)
-	return m
+	return seen
 }
 
 func (m *model) addChains(glimpses []glimpse) {
@@ -103,6 +119,8 @@ func (v *view) outagesIn(from, to time.Time) (outages []float64) {
 	var since time.Time
 	for at := from; at.Before(to); at = at.Add(v.poll) {
 		switch up := v.isAnyUp(at); {
+		case !v.history.IsSeen(at):
+			since = time.Time{} // nobody knows when it ended
 		case !up && since.IsZero():
 			since = at
 		case up && !since.IsZero():
@@ -192,6 +210,7 @@ func (m *model) usefulCost(o offer) float64 {
 	for i := range o.lives {
 		life += o.life(i) / float64(len(o.lives))
 	}
+	restart := float64(m.terms.Restart)
 	life = min(life, float64(m.terms.Work))
-	return o.price * life / max(life-float64(m.terms.Restart), 1)
+	return o.price * max(life, restart+1) / max(life-restart, 1)
 }

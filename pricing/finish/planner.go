@@ -39,8 +39,8 @@ func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, 
 		return nil
 	}
 	terms.OnDemand = terms.withTime(terms.OnDemand) // from here on, and so are the prices of all offers
-	v := &view{history: history.Denoised(now), terms: terms, tick: tick, poll: poll}
-	v.isNoisy = v.history != history
+	v := &view{noise: history.Noise(now), terms: terms, tick: tick, poll: poll}
+	v.history = history.Without(v.noise)
 	p := &Planner{view: v, models: []*model{v.learn(since, now)}}
 	if from := now.Add(-recent); from.After(since) {
 		p.models = append(p.models, v.learn(from, now))
@@ -48,11 +48,11 @@ func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, 
 	return p
 }
 
-// Beside returns a planner that has learnt the same, and takes the present from another history of the same offerings. Nothing may be added to
-// that while the planner is used.
+// Beside returns a planner that has learnt the same, and takes the present from another history of the same offerings, of which as much is taken to
+// be wrong. Nothing may be added to that while the planner is used.
 func (p *Planner) Beside(history *market.History) *Planner {
 	v := *p.view
-	v.history = history
+	v.history = history.Without(v.noise)
 	other := &Planner{view: &v}
 	for _, m := range p.models {
 		renewed := *m
@@ -161,7 +161,7 @@ func (m *model) addCosts(costs map[Place]float64, s State, now Situation) {
 	case s.On != Nothing:
 	case len(here.offers) == 0:
 		costs[Nothing] += m.wait(here, s, classOf)
-	case now.Patient && !m.isNoisy && m.terms.isLoose(s):
+	case now.Patient && !m.noise.Matters() && m.terms.isLoose(s):
 		costs[Nothing] += m.mature(here, s, classOf)
 	}
 }

@@ -2,14 +2,10 @@ package market
 
 import "time"
 
-// Denoised returns the history as it probably was, if a part of what was seen until the time was wrong: for each time the more probable of
-// up and down, by what was seen until then. Where hardly anything was wrong, it returns the history itself.
-//
-// Observations may be wrong because they are hints: what Alibaba Cloud says of a stock is not what a purchase finds (DescribeAvailableResource
-// promises nothing). How often they are is estimated as in a hidden Markov model of two states (Baum and Welch), which all offerings share.
-func (h *History) Denoised(until time.Time) *History {
-	p := h.fitNoise(until.Unix())
-	if p.wrong < leastNoise {
+// Without returns the history as it probably was if so much of what was seen is wrong: for each time the more probable of up and down, by what was
+// seen until then. Where that is next to nothing, it returns the history itself.
+func (h *History) Without(p Noise) *History {
+	if !p.Matters() {
 		return h
 	}
 	clean := &History{offerings: make([]series, len(h.offerings))}
@@ -32,33 +28,40 @@ func (h *History) Denoised(until time.Time) *History {
 // look are taken for wrong observations too, and there are some in every market.
 const leastNoise = .05
 
-// noise is a hidden Markov model: the probabilities of a change from one look to the next, and of a wrong observation.
-type noise struct{ lose, regain, wrong float64 }
+// Noise is how much of what is seen is wrong: a hidden Markov model, with the probabilities of a change from one look to the next, and of a wrong
+// observation.
+//
+// Observations may be wrong because they are hints: what Alibaba Cloud says of a stock is not what a purchase finds (DescribeAvailableResource
+// promises nothing).
+type Noise struct{ lose, regain, wrong float64 }
 
-func (p noise) stationary() float64     { return p.regain / (p.lose + p.regain) }
-func (p noise) next(up float64) float64 { return up*(1-p.lose) + (1-up)*p.regain }
-func (p noise) seen(up float64, as bool) float64 {
+// Matters returns whether so much is wrong that something is to be done about it.
+func (p Noise) Matters() bool { return p.wrong >= leastNoise }
+
+func (p Noise) stationary() float64     { return p.regain / (p.lose + p.regain) }
+func (p Noise) next(up float64) float64 { return up*(1-p.lose) + (1-up)*p.regain }
+func (p Noise) seen(up float64, as bool) float64 {
 	ifUp, ifDown := p.likelihood(as)
 	return up * ifUp / (up*ifUp + (1-up)*ifDown)
 }
 
 // likelihood returns how probable it is to see an offering as it was seen if it is up, and if it is down.
-func (p noise) likelihood(as bool) (ifUp, ifDown float64) {
+func (p Noise) likelihood(as bool) (ifUp, ifDown float64) {
 	if as {
 		return 1 - p.wrong, p.wrong
 	}
 	return p.wrong, 1 - p.wrong
 }
 
-// fitNoise estimates the model by what was seen until the time.
-func (h *History) fitNoise(until int64) noise {
+// Noise estimates how much of what was seen until the time is wrong (by the algorithm of Baum and Welch). All offerings share it.
+func (h *History) Noise(until time.Time) Noise {
 	const steps, tolerance = 40, 1e-4
-	p := noise{lose: .05, regain: .05, wrong: .1}
+	p := Noise{lose: .05, regain: .05, wrong: .1}
 	for range steps {
 		var counts noiseCounts
 		for offering := range h.offerings {
 			s := &h.offerings[offering]
-			counts.add(p, s.up[:s.last(until)+1])
+			counts.add(p, s.up[:s.last(until.Unix())+1])
 		}
 		before := p
 		p = counts.estimate()
@@ -72,12 +75,12 @@ func (h *History) fitNoise(until int64) noise {
 // noiseCounts are expected numbers, with a prior of one each so that nothing is impossible.
 type noiseCounts struct{ ups, downs, losses, returns, wrong, all float64 }
 
-func (c noiseCounts) estimate() noise {
-	return noise{lose: (c.losses + 1) / (c.ups + 2), regain: (c.returns + 1) / (c.downs + 2), wrong: (c.wrong + 1) / (c.all + 20)}
+func (c noiseCounts) estimate() Noise {
+	return Noise{lose: (c.losses + 1) / (c.ups + 2), regain: (c.returns + 1) / (c.downs + 2), wrong: (c.wrong + 1) / (c.all + 20)}
 }
 
 // add adds what is expected of one offering: forwards and backwards over what was seen.
-func (c *noiseCounts) add(p noise, seen []bool) {
+func (c *noiseCounts) add(p Noise, seen []bool) {
 	n := len(seen)
 	if n == 0 {
 		return

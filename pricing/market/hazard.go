@@ -52,7 +52,7 @@ func (h *History) features(offering, i int) []float64 {
 	return x
 }
 
-// Fit estimates the rates by what was seen from one time to the other. The rate is exp(weights · features) between a time at which an
+// Fit estimates the rates by what was seen from one time to the other, without gaps of more than an hour. The rate is exp(weights · features) between a time at which an
 // offering was up and the next (a piecewise exponential model, fitted as a Poisson regression with the time as exposure).
 func (h *History) Fit(from, to time.Time) *Hazard {
 	l := layout{len(h.offerings)}
@@ -60,7 +60,7 @@ func (h *History) Fit(from, to time.Time) *Hazard {
 	for offering := range h.offerings {
 		s := &h.offerings[offering]
 		for i := max(0, s.last(from.Unix()-1)+1); i+1 < len(s.at) && s.at[i+1] <= to.Unix(); i++ {
-			if s.up[i] {
+			if s.up[i] && s.at[i+1]-s.at[i] <= longestGap {
 				data.addExposure(h.features(offering, i), l, s, i)
 			}
 		}

@@ -11,7 +11,10 @@ type History struct {
 	offerings []series
 }
 
-// series is what was seen of one offering. What was seen at one time is taken to hold until the next.
+// longestGap is the longest time between two observations, in seconds, of which it is taken to be known what happened in it.
+const longestGap = int64(maxGap / time.Second)
+
+// series is what was seen of one offering. What was seen at one time is taken to hold until the next, unless there is too long a gap between them.
 type series struct {
 	region string
 	// at is in Unix seconds, ascending. The others have one element for each.
@@ -46,7 +49,7 @@ func (h *History) observe(offering int, now int64, up bool, price float64) {
 	if last := len(s.at) - 1; last >= 0 {
 		upBefore, losses = s.upBefore[last], s.lossesBefore[last]
 		if s.up[last] {
-			upBefore += now - s.at[last]
+			upBefore += min(now-s.at[last], longestGap)
 		}
 		switch {
 		case s.up[last] == up:
@@ -131,6 +134,17 @@ func (h *History) At(offering int, at time.Time) (up bool, price float64) {
 		return false, 0
 	}
 	return s.up[last] || s.isStale(last, at), s.price[last]
+}
+
+// IsSeen returns whether anything was seen of an offering in the hour until the time.
+func (h *History) IsSeen(at time.Time) bool {
+	for i := range h.offerings {
+		s := &h.offerings[i]
+		if last := s.last(at.Unix()); last >= 0 && at.Unix()-s.at[last] <= longestGap {
+			return true
+		}
+	}
+	return false
 }
 
 // SinceDown returns how long ago the offering, which was up at the time, had been seen to be down: it had not been up for as long. It returns false

@@ -179,14 +179,38 @@ func TestWhatWasSeenWrongNowAndThenIsSeenThrough(t *testing.T) {
 		seen.Observe(0, at(time.Duration(n)*10*time.Minute), up != (random.Float64() < .15), 1)
 	}
 	end := at(3000 * 10 * time.Minute)
-	assert.Same(t, exact, exact.Denoised(end), "nothing was seen wrong")
-	clean := seen.Denoised(end)
+	assert.Same(t, exact, exact.Without(exact.Noise(end)), "nothing was seen wrong")
+	clean := seen.Without(seen.Noise(end))
 	for n, up := range truth {
 		if believed, _ := clean.At(0, at(time.Duration(n)*10*time.Minute)); believed != up {
 			wrong++
 		}
 	}
 	assert.Less(t, float64(wrong)/3000, .06, "a change is believed one or two looks late")
+}
+
+// An offering is lost in a fifth of the looks, and nobody looks for twenty hours of each day.
+func TestWhatHappenedWhileNobodyLookedIsNotLearnt(t *testing.T) {
+	all := simulate([]float64{.2}, []float64{.5}, 120)
+	h, end := NewHistory([]string{"a"}), 120*24*time.Hour
+	for after := time.Duration(0); after < end; after += poll {
+		if up, price := all.At(0, at(after)); after%(24*time.Hour) < 4*time.Hour {
+			h.Observe(0, at(after), up, price)
+		}
+	}
+	mean := func(h *History) (sum time.Duration) {
+		z := h.Fit(at(0), at(end))
+		h.Observe(0, at(end), false, 1)
+		h.Observe(0, at(end+poll), true, 1)
+		for _, life := range z.Lives(h, 0, at(end+poll), 100) {
+			sum += life / 100
+		}
+		return sum
+	}
+	assert.InEpsilon(t, mean(all), mean(h), .25)
+	assert.True(t, h.IsSeen(at(end+poll+time.Hour)))
+	assert.False(t, h.IsSeen(at(end+poll+time.Hour+time.Second)))
+	assert.False(t, h.IsSeen(at(12*time.Hour)))
 }
 
 func TestAnOfferingIsAsYoungAsTheTimeSinceItWasSeenDown(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	"gpu-spot-autoscaler/cloudprovider/alicloud"
 	"gpu-spot-autoscaler/cloudprovider/api"
 	"gpu-spot-autoscaler/cloudprovider/processors/internal/testutil"
 	"gpu-spot-autoscaler/pricing"
@@ -88,6 +89,11 @@ func podIn(t *testing.T, up func(look int) bool, looks int, prices map[pricing.O
 			living = append(living, market.Living{ID: fmt.Sprint(look), Offering: a10Spot, Lost: !is, Price: prices[a10Spot]})
 		}
 		memory.Observe(living, at)
+		category := alicloud.WithoutStock
+		if is {
+			category = alicloud.WithStock
+		}
+		memory.NoteStock([]market.Said{{Offering: a10Spot, Category: category, Price: prices[a10Spot]}}, at)
 		was = is
 	}
 	sold := map[string]pricing.Offering{"spot": a10Spot, "od": a10OnDemand}
@@ -147,8 +153,9 @@ func TestAJobWithADeadlineIsBoughtByTheValueTable(t *testing.T) {
 		},
 		"a pod that wants no on-demand gets none": {always, twoWeeks, dear, 6 * time.Hour, []testutil.PodOption{wishing("never")}, false, true},
 		"nor waits longer than it wants to":       {always, twoWeeks, cheap, 6 * time.Hour, []testutil.PodOption{wishing("1s")}, true, true},
-		"without a past the pool's rule holds":    {always, 1, cheap, 6 * time.Hour, nil, true, true},
-		"and so it does after a day":              {always, twoWeeks / 14, cheap, 6 * time.Hour, nil, true, true},
+		"without a past both are":                 {always, 1, cheap, 6 * time.Hour, nil, true, true},
+		"and after a day, too":                    {always, twoWeeks / 14, cheap, 6 * time.Hour, nil, true, true},
+		"unless there is as much slack as work":   {always, 1, cheap, 24 * time.Hour, nil, false, true},
 		"a close deadline needs no table":         {always, twoWeeks, cheap, 15 * time.Minute, nil, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {

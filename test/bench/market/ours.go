@@ -85,26 +85,21 @@ func (o *ours) outage(now int) int {
 	return now - o.darkSince
 }
 
-// untaught decides where too little is known: the cheapest offering that is up, until it is lost. Without any, a job whose deadline is tight goes
-// on-demand once it is behind a straight line, and back when it is well ahead, as with uniformProgress; others wait, as with greedy.
+// untaught decides where too little is known, as the autoscaler does: by a deadline.Guess.
 func (o *ours) untaught(p progress, now int) int {
-	const (
-		// A deadline is tight if the slack times the number of zones is less than this part of the work: with more zones outages are shorter.
-		// On days 6 to 20 of the recording uniformProgress costs less there in most sets of zones, and elsewhere greedy does.
-		tight = .95
-		ahead = 2 // restarts
-	)
-	uniform, isTight := uniformProgress{o.job}, float64((o.job.deadline-o.job.work)*len(o.market.trace.zones)) < tight*float64(o.job.work)
-	switch slack := p.slack(o.job); {
-	case p.on == onDemand && slack-p.warmUp < o.job.restart, p.on != onDemand && p.mustBuyOnDemand(o.job):
+	tick := o.market.tick
+	guess := deadline.Guess{Offerings: len(o.market.trace.zones), Restart: time.Duration(o.job.restart) * tick}
+	left, slack := time.Duration(p.left)*tick, time.Duration(p.slack(o.job)-p.warmUp)*tick
+	switch {
+	case p.on == onDemand && p.slack(o.job)-p.warmUp < o.job.restart, p.on != onDemand && p.mustBuyOnDemand(o.job):
 		return onDemand
-	case p.on >= 0, p.on == onDemand && (!isTight || uniform.isBehind(p, p.elapsed+ahead*o.job.restart)):
+	case p.on >= 0:
 		return p.on
-	case slack < 2*o.job.restart: // a spot instance that is lost while it warms up would have the job late
+	case p.on == onDemand && !guess.Leaves(left, slack), p.slack(o.job) < restarts*o.job.restart: // as in spotfirst.Policy
 		return onDemand
 	}
 	otherwise := idle
-	if isTight && p.on == idle && uniform.isBehind(p, p.elapsed) {
+	if p.on == onDemand || !guess.Waits(left, slack) {
 		otherwise = onDemand
 	}
 	return takeCheapest(o.seen(now), otherwise)

@@ -1,0 +1,70 @@
+package deadline
+
+import (
+	"time"
+
+	"gpu-spot-autoscaler/pricing"
+)
+
+// Guess decides while too little was seen of the market to learn from. Spot is taken where there is some. The more offerings there are, the shorter
+// are the outages of all of them.
+//
+// On days 6 to 20 of the recorded market that costs 2 % less in the mean than the better of Uniform Progress and greedy, and 4 % more at most
+// (test/bench/market, --knowledge none).
+type Guess struct {
+	// Offerings is how many spot offerings there are on which the job costs less than on-demand.
+	Offerings int
+	Restart   time.Duration
+}
+
+// leaveFrom is from how much slack on a job leaves on-demand, in parts of that with which it waits.
+const leaveFrom = .2
+
+// Waits returns whether a job that has no instance waits in an outage, rather than go on-demand. It counts on an outage to take as much of the slack
+// as there is work, divided by the number of offerings. On on-demand the work gets less, and the slack does not.
+func (g Guess) Waits(work, slack time.Duration) bool { return g.has(slack, work, 1) }
+
+// Leaves returns whether a job leaves on-demand once there is spot.
+func (g Guess) Leaves(work, slack time.Duration) bool { return g.has(slack-g.Restart, work, leaveFrom) }
+
+func (g Guess) has(slack, work time.Duration, part float64) bool {
+	return g.Offerings > 0 && float64(slack)*float64(g.Offerings) >= part*float64(work)
+}
+
+// guess returns the Guess for the job, and the spot offerings that it counts: those of known price on which useful work costs less than on demand, and
+// which save more in an hour than an hour is worth. It returns false if the job has no choice, or the on-demand price is not known.
+func (d *Desk) guess(offers *Offers, job Job) (g Guess, cheaper []pricing.Offering, known bool) {
+	price, share, isKnown := d.onDemand(offers)
+	if !offers.isChoice || !isKnown || job.Work <= 0 || job.Slack <= 0 {
+		return g, nil, false
+	}
+	grid, _ := GridOf(job, d.config.Terms.Restart)
+	worth := grid.worth(share, price) / grid.tick.Hours()
+	for _, o := range d.Spot(offers, job.ValueOfTime) {
+		if now, _ := d.config.Price(o.Offering); o.Cost < price*share && price*share-now*o.Share > worth {
+			cheaper = append(cheaper, o.Offering)
+		}
+	}
+	return Guess{Offerings: len(cheaper), Restart: d.config.Terms.Restart}, cheaper, true
+}
+
+// chooseByGuess returns what may be bought now.
+func (d *Desk) chooseByGuess(offers *Offers, job Job) Choice {
+	g, _, known := d.guess(offers, job)
+	switch {
+	case !known:
+		return Undecided
+	case g.Waits(job.Work, job.Slack):
+		return Spot
+	}
+	return Any
+}
+
+// betterByGuess returns the spot offerings for which a job leaves on-demand.
+func (d *Desk) betterByGuess(offers *Offers, job Job) (better []pricing.Offering, decided bool) {
+	g, cheaper, known := d.guess(offers, job)
+	if !known || !g.Leaves(job.Work, job.Slack) {
+		return nil, known
+	}
+	return cheaper, true
+}
