@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"time"
 
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/protocol"
@@ -144,7 +145,7 @@ func (c typeActions) stockIn(zone string, ids []string, strategy string, r *prot
 			continue
 		}
 		s := stockJSON{Value: id, Status: "SoldOut", StatusCategory: withoutStock}
-		if c.inStock(id, zone, strategy, r) != c.liesAbout(id, zone, r) {
+		if c.inStock(id, zone, strategy, r) != c.IsWrong(r.Action, id, zone, r.Now) {
 			s.Status, s.StatusCategory = "Available", withStock
 			z.Status, z.StatusCategory = "Available", withStock
 		}
@@ -162,10 +163,10 @@ func (c typeActions) inStock(id, zone, strategy string, r *protocol.Request) boo
 	return q.Available && o.hasSpot(q.Capacity)
 }
 
-// liesAbout says whether the answer about the type in the zone is to be wrong in this minute.
-func (c typeActions) liesAbout(id, zone string, r *protocol.Request) bool {
+// IsWrong says whether what the action answers about the stock of the type in the zone is to be wrong in this minute. Each action is wrong in its own.
+func (c *Compute) IsWrong(action, instanceType, zone string, now time.Time) bool {
 	hash := fnv.New32a()
-	fmt.Fprintf(hash, "%s/%s/%d", id, zone, r.Now.Unix()/60)
+	fmt.Fprintf(hash, "%s/%s/%s/%d", action, instanceType, zone, now.Unix()/60)
 	return int(hash.Sum32()%100) < c.cloud.Temper.WrongStockPercent
 }
 
