@@ -275,9 +275,10 @@ func TestSpotStrengths(t *testing.T) {
 	})
 	got, err := w.client().SpotStrengths(t.Context(), "asg-1")
 	require.NoError(t, err)
-	assert.Equal(t, []alicloud.OfferingStrength{{"ecs.a", "z-a", alicloud.Strong}, {"ecs.a", "z-b", alicloud.Weak},
-		{"ecs.c", "z-a", alicloud.Strong}, {"ecs.c", "z-b", alicloud.Medium}, {"ecs.c", "z-c", alicloud.Weak}}, got,
-		"words that are not known do not count, nor does what the image or the disks forbid; without a word the score of the inventory does")
+	assert.Equal(t, []alicloud.OfferingStrength{
+		{InstanceType: "ecs.a", ZoneID: "z-a", Strength: alicloud.Strong}, {InstanceType: "ecs.a", ZoneID: "z-b", Strength: alicloud.Weak},
+		{InstanceType: "ecs.c", ZoneID: "z-a", Strength: alicloud.Strong}, {InstanceType: "ecs.c", ZoneID: "z-b", Strength: alicloud.Medium}, {InstanceType: "ecs.c", ZoneID: "z-c", Strength: alicloud.Weak},
+	}, got, "words that are not known do not count, nor does what the image or the disks forbid; without a word the score of the inventory does")
 	assertParameters(t, map[string]string{"ScalingGroupId": "asg-1", "SpotStrategy": "SpotAsPriceGo", "PriorityStrategy": ""},
 		w.seen("DescribeElasticStrength")[0])
 }

@@ -3,10 +3,8 @@ package ecs
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
-	"time"
 
 	"gpu-spot-autoscaler/test/alisim/market"
 	"gpu-spot-autoscaler/test/alisim/protocol"
@@ -145,7 +143,7 @@ func (c typeActions) stockIn(zone string, ids []string, strategy string, r *prot
 			continue
 		}
 		s := stockJSON{Value: id, Status: "SoldOut", StatusCategory: withoutStock}
-		if c.inStock(id, zone, strategy, r) != c.IsWrong(r.Action, id, zone, r.Now) {
+		if c.inStock(id, zone, strategy, r) != c.cloud.Temper.IsWrongAbout(r.Action, id, zone, r.Now) {
 			s.Status, s.StatusCategory = "Available", withStock
 			z.Status, z.StatusCategory = "Available", withStock
 		}
@@ -161,13 +159,6 @@ func (c typeActions) inStock(id, zone, strategy string, r *protocol.Request) boo
 		return q.OnDemand > 0 && o.hasOnDemand()
 	}
 	return q.Available && o.hasSpot(q.Capacity)
-}
-
-// IsWrong says whether what the action answers about the stock of the type in the zone is to be wrong in this minute. Each action is wrong in its own.
-func (c *Compute) IsWrong(action, instanceType, zone string, now time.Time) bool {
-	hash := fnv.New32a()
-	fmt.Fprintf(hash, "%s/%s/%s/%d", action, instanceType, zone, now.Unix()/60)
-	return int(hash.Sum32()%100) < c.cloud.Temper.WrongStockPercent
 }
 
 // stockWords are the values that DescribeAvailableResource takes. Source: DOC DescribeAvailableResource.

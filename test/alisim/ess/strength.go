@@ -114,7 +114,7 @@ func (s strengthActions) addResourcePool(list []resourcePoolJSON, o ecs.Offer, v
 	now := s.Cloud.Clock.Now()
 	p := resourcePoolJSON{InstanceType: o.Type.ID, ZoneId: o.Zone, VSwitchIds: []string{vswitchID}}
 	why, room := s.Compute.WhyNot(o, now), s.Compute.Room(o, now)
-	if s.Compute.IsWrong("DescribeElasticStrength", o.Type.ID, o.Zone, now) {
+	if s.Cloud.Temper.IsWrongAbout("DescribeElasticStrength", o.Type.ID, o.Zone, now) {
 		why, room = opposite(why, o), strongRoom
 	}
 	if why != nil {
