@@ -1,6 +1,7 @@
 package ess
 
 import (
+	"slices"
 	"time"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
@@ -28,4 +29,15 @@ func (v *View) Instances() ([]costs.Instance, time.Time) {
 		})
 	}
 	return instances, last.Refreshed
+}
+
+// SpotPools returns the ids of the pools that buy spot instances, in order.
+func (p *Provider) SpotPools() (ids []string) {
+	for id, known := range p.store.Last().Pools {
+		if known.Spot {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }

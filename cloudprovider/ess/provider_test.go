@@ -331,3 +331,15 @@ func TestNodeGroupsOfARemovedPoolAreForgottenAfterADay(t *testing.T) {
 		assert.Contains(t, f.provider.groups.byID, otherA10InA)
 	})
 }
+
+func TestSpotPoolsAreThoseThatBuySpotInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		onDemand := spotGroup("asg-2")
+		onDemand.ActiveScalingConfigurationID = "on-demand"
+		cloud := newFakeCloud(spotGroup("asg-3"), onDemand, spotGroup("asg-1"))
+		cloud.configurations["on-demand"] = alicloud.ScalingConfiguration{ID: "on-demand", InstanceTypes: []string{a10}, SpotStrategy: alicloud.NoSpot}
+		f := newFixture(t, cloud)
+		f.refresh()
+		assert.Equal(t, []string{"asg-1", "asg-3"}, f.provider.SpotPools())
+	})
+}

@@ -119,7 +119,8 @@ func (m *Memory) Refused(o pricing.Offering, instances int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if at := (place{o.InstanceType, o.Zone}); o.Spot && !m.now.IsZero() {
-		m.past.refuse(at, max(m.now.Unix(), m.stock.said[at].At)) // the instances may have been listed before that was said
+		said := m.stock.said[at]
+		m.past.refuse(at, max(m.now.Unix(), said.last())) // the instances may have been listed before that was said
 	}
 }
 
@@ -201,8 +202,8 @@ func fadeAll[K comparable](all map[K]*experience, factor float64) {
 }
 
 // Of returns how reliable the offering is, by what was seen of it, of the same instance type in other zones and of other types in the same
-// zone, which counts for a fifth: the less was seen of it, the more counts that. What ECS says of its stock counts the more, the
-// more often that was right. On-demand instances are not reclaimed.
+// zone, which counts for a fifth: the less was seen of it, the more counts that. What ECS and ESS say of its stock counts the
+// more, the more often that was right. On-demand instances are not reclaimed.
 func (m *Memory) Of(o pricing.Offering) pricing.Reliability {
 	if !o.Spot {
 		return pricing.Reliability{}

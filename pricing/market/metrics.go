@@ -18,6 +18,10 @@ var (
 		"Time since ECS last said what is in stock of all spot offerings. Missing until it has.", nil, nil)
 	stockRefusalDesc = prometheus.NewDesc("gpu_spot_market_stock_refusal",
 		"Probability that a purchase is refused, as learnt for each category of stock (StatusCategory of DescribeAvailableResource).", []string{"category"}, nil)
+	strengthAgeDesc = prometheus.NewDesc("gpu_spot_market_strength_age_seconds",
+		"Time since ESS last said of all spot pools how well their offerings can be had. Missing until it has.", nil, nil)
+	strengthRefusalDesc = prometheus.NewDesc("gpu_spot_market_strength_refusal",
+		"Probability that a purchase is refused, as learnt for each strength (ElasticStrength of DescribeElasticStrength), whatever the category.", []string{"strength"}, nil)
 )
 
 // published is the keeper that runs. It is asked when metrics are scraped, so that ages are right.
@@ -34,6 +38,8 @@ func (collector) Describe(out chan<- *prometheus.Desc) {
 	out <- offeringsDesc
 	out <- stockAgeDesc
 	out <- stockRefusalDesc
+	out <- strengthAgeDesc
+	out <- strengthRefusalDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -53,7 +59,13 @@ func (collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(stockAgeDesc, prometheus.GaugeValue, now.Sub(m.stock.read).Seconds())
 	}
 	for _, category := range alicloud.StockCategories {
-		out <- prometheus.MustNewConstMetric(stockRefusalDesc, prometheus.GaugeValue, m.stock.refusalIn(category), string(category))
+		out <- prometheus.MustNewConstMetric(stockRefusalDesc, prometheus.GaugeValue, m.stock.refusalIn(hint{category: category}), string(category))
+	}
+	if !m.stock.strengthRead.IsZero() {
+		out <- prometheus.MustNewConstMetric(strengthAgeDesc, prometheus.GaugeValue, now.Sub(m.stock.strengthRead).Seconds())
+	}
+	for _, strength := range alicloud.Strengths {
+		out <- prometheus.MustNewConstMetric(strengthRefusalDesc, prometheus.GaugeValue, m.stock.refusalIn(hint{strength: strength}), string(strength))
 	}
 	for seen, count := range m.past.counts(now.Unix()) {
 		out <- prometheus.MustNewConstMetric(offeringsDesc, prometheus.GaugeValue, float64(count), seen)

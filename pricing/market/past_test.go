@@ -196,5 +196,6 @@ func TestMetricsSayHowOldWhatIsKnownIs(t *testing.T) {
 		"gpu_spot_market_age_seconds": 60, "gpu_spot_market_offerings up": 1, "gpu_spot_market_offerings down": 0, "gpu_spot_market_offerings stale": 1,
 		"gpu_spot_market_stock_age_seconds": 120, "gpu_spot_market_stock_refusal WithStock": .05, "gpu_spot_market_stock_refusal ClosedWithStock": .2,
 		"gpu_spot_market_stock_refusal WithoutStock": .85, "gpu_spot_market_stock_refusal ClosedWithoutStock": .85,
+		"gpu_spot_market_strength_refusal Strong": .05, "gpu_spot_market_strength_refusal Medium": .05, "gpu_spot_market_strength_refusal Weak": .05,
 	}, values)
 }

@@ -127,7 +127,7 @@ type memoryState struct {
 	Lost map[string]time.Time `json:"lost,omitempty"`
 	// Past is when offerings were up.
 	Past []placePast `json:"past,omitempty"`
-	// Stock is what ECS says of its stock, and how often it was so.
+	// Stock is what ECS and ESS say of the stock, and how often it was so.
 	Stock stockState `json:"stock,omitzero"`
 }
 

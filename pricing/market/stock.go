@@ -27,40 +27,35 @@ var priorRefusals = map[alicloud.StockCategory]float64{
 	alicloud.WithStock: priorRefused / priorAsked, alicloud.ClosedWithStock: .2, alicloud.WithoutStock: .85, alicloud.ClosedWithoutStock: .85,
 }
 
-// stock is what ECS says of the offerings, and how often that was so. It is not safe for concurrent use.
+// stock is what ECS and ESS say of the offerings, and how often that was so. It is not safe for concurrent use.
 type stock struct {
 	said map[place]saying
-	// tried are the purchases in each category.
-	tried map[alicloud.StockCategory]experience
-	// read is when the offerings were observed last.
-	read time.Time
-}
-
-// saying is what ECS says of an offering.
-type saying struct {
-	Category alicloud.StockCategory `json:"category"`
-	// Since is when it was first said, At when last, in Unix seconds.
-	Since int64 `json:"since"`
-	At    int64 `json:"at"`
-	// asked is what was said when instances were asked for last.
-	asked alicloud.StockCategory
+	// tried are the purchases by what was said: by category, by strength, and by both.
+	tried map[hint]experience
+	// read is when the categories of all offerings were observed last, strengthRead when the strengths were.
+	read, strengthRead time.Time
 }
 
 func newStock() stock {
-	return stock{said: map[place]saying{}, tried: map[alicloud.StockCategory]experience{}}
+	return stock{said: map[place]saying{}, tried: map[hint]experience{}}
 }
 
-// note enters what is said of an offering, and returns whether it was said before, at another time.
+// note enters the category of an offering, and returns whether it was said before, at another time.
 func (s *stock) note(at place, category alicloud.StockCategory, now int64) (again bool) {
-	last, known := s.said[at]
-	goesOn := known && last.Category == category && now-last.At <= int64(stockFresh/time.Second)
-	again = goesOn && last.At < now
-	if !goesOn {
-		last.Category, last.Since = category, now
-	}
-	last.At = max(last.At, now)
+	last := s.said[at]
+	since := repeat(last.Category == category, last.Since, last.At, now)
+	again = since < now && last.At < now
+	last.Category, last.Since, last.At = category, since, max(last.At, now)
 	s.said[at] = last
 	return again
+}
+
+// noteStrength enters the strength of an offering.
+func (s *stock) noteStrength(at place, strength alicloud.Strength, now int64) {
+	last := s.said[at]
+	last.StrengthSince = repeat(last.Strength == strength, last.StrengthSince, last.StrengthAt, now)
+	last.Strength, last.StrengthAt = strength, max(last.StrengthAt, now)
+	s.said[at] = last
 }
 
 // learn enters a purchase. A refusal belongs to what was said when it was asked for.
@@ -70,41 +65,41 @@ func (s *stock) learn(at place, e experience, now int64) {
 		return
 	}
 	if e.Asked > 0 {
-		said.asked = s.current(at, now)
+		said.asked = said.current(now)
 		s.said[at] = said
 	}
-	if said.asked == "" {
-		return
+	for _, each := range said.asked.parts() {
+		tried := s.tried[each]
+		tried.add(e, 1)
+		s.tried[each] = tried
 	}
-	tried := s.tried[said.asked]
-	tried.add(e, 1)
-	s.tried[said.asked] = tried
 }
 
-// current returns what is said of the offering, "" if that is not known or too long ago.
-func (s *stock) current(at place, now int64) alicloud.StockCategory {
-	if said, known := s.said[at]; known && now-said.At <= int64(stockFresh/time.Second) {
-		return said.Category
+// refusalIn returns how often a purchase is refused where that is said, as far as that was learnt. Until purchases have taught what a strength
+// means beside a category, it is as often as in the category, and beside none as often as where nothing is said.
+func (s *stock) refusalIn(said hint) float64 {
+	prior := priorRefused / priorAsked
+	switch {
+	case said.category != "" && said.strength != "":
+		prior = s.refusalIn(hint{category: said.category})
+	case said.category != "":
+		prior = priorRefusals[said.category]
 	}
-	return ""
-}
-
-// refusalIn returns how often a purchase in the category is refused, as far as that was learnt.
-func (s *stock) refusalIn(category alicloud.StockCategory) float64 {
-	tried := s.tried[category]
-	return min(mostRefusal, (min(tried.Refused, tried.Asked)+stockWeight*priorRefusals[category])/(tried.Asked+stockWeight))
+	tried := s.tried[said]
+	return min(mostRefusal, (min(tried.Refused, tried.Asked)+stockWeight*prior)/(tried.Asked+stockWeight))
 }
 
 // refusal returns how often a purchase of the offering is refused. Otherwise is how often it is without regard to what is said of the
-// stock now. Its odds are multiplied by how much higher the odds of a refusal are in the category than in general (a Bayes factor).
-// If a purchase was refused since that category was said, the factor is 1 at least: what was tried counts for more than what is said.
+// stock now. Its odds are multiplied by how much higher the odds of a refusal are where that is said than in general (a Bayes factor).
+// If a purchase was refused since the category was said, the factor is 1 at least: what was tried counts for more than what is said.
 func (s *stock) refusal(at place, otherwise float64, now, refused int64) float64 {
-	category := s.current(at, now)
-	if category == "" {
+	said := s.said[at]
+	current := said.current(now)
+	if current == (hint{}) {
 		return otherwise
 	}
-	factor := odds(s.refusalIn(category)) / odds(priorRefused/priorAsked)
-	if refused >= s.said[at].Since {
+	factor := odds(s.refusalIn(current)) / odds(priorRefused/priorAsked)
+	if refused >= said.since(now) {
 		factor = max(factor, 1)
 	}
 	likely := odds(otherwise) * factor
@@ -115,11 +110,11 @@ func odds(probability float64) float64 { return probability / (1 - probability) 
 
 // fade multiplies the purchases, and forgets what is said of offerings that are not observed any more.
 func (s *stock) fade(factor float64, now int64) {
-	for category, tried := range s.tried {
+	for said, tried := range s.tried {
 		tried.add(tried, factor-1)
-		s.tried[category] = tried
+		s.tried[said] = tried
 	}
-	maps.DeleteFunc(s.said, func(_ place, said saying) bool { return now-said.At > int64(StaleAfter/time.Second) })
+	maps.DeleteFunc(s.said, func(_ place, said saying) bool { return now-said.last() > int64(StaleAfter/time.Second) })
 }
 
 // Said is what ECS says of the stock of a spot offering.
@@ -131,7 +126,7 @@ type Said struct {
 }
 
 // NoteStock enters what ECS says of offerings. What is said twice in a row is seen in the History of the offering, too, unless instances of it are
-// kept, or it has refused a purchase since that is said: a single answer is wrong too often.
+// kept, or it has refused a purchase since that is said: a single answer is wrong too often. A strength that was said twice in a row counts beside it.
 func (m *Memory) NoteStock(said []Said, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,16 +137,35 @@ func (m *Memory) NoteStock(said []Said, at time.Time) {
 		}
 		where := place{each.Offering.InstanceType, each.Offering.Zone}
 		if m.stock.note(where, each.Category, now) {
-			m.past.hear(where, now, m.stock.said[where].Since, m.stock.refusalIn(each.Category) <= likelyUp, each.Price)
+			heard := m.stock.said[where]
+			m.past.hear(where, now, heard.Since, m.stock.refusalIn(heard.twice(now)) <= likelyUp, each.Price)
 		}
 	}
 }
 
-// StockRead enters that all offerings were observed.
+// NoteStrengths enters how well ESS expects spot offerings to be had. A strength that is not known says nothing.
+func (m *Memory) NoteStrengths(said map[pricing.Offering]alicloud.Strength, at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for o, strength := range said {
+		if o.Spot && (hint{strength: strength}).isKnown() {
+			m.stock.noteStrength(place{o.InstanceType, o.Zone}, strength, at.Unix())
+		}
+	}
+}
+
+// StockRead enters that the categories of all offerings were observed.
 func (m *Memory) StockRead(at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stock.read = at
+}
+
+// StrengthsRead enters that the strengths of all pools were observed.
+func (m *Memory) StrengthsRead(at time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stock.strengthRead = at
 }
 
 // hear enters that the offering is said to be up, at a price, or down, since a time. It does not before it is known of which offerings instances are
@@ -175,8 +189,8 @@ func (p *past) hear(at place, now, since int64, up bool, price float64) {
 
 // stockState is what is remembered of the stock, as it is saved.
 type stockState struct {
-	Said  []placeSaying                         `json:"said,omitempty"`
-	Tried map[alicloud.StockCategory]experience `json:"tried,omitempty"`
+	Said  []placeSaying       `json:"said,omitempty"`
+	Tried map[hint]experience `json:"tried,omitempty"`
 }
 
 type placeSaying struct {
@@ -195,15 +209,17 @@ func (s *stock) encode() (saved stockState) {
 	return saved
 }
 
-// restore remembers what was encoded, in addition to what was seen since.
+// restore remembers what was encoded, in addition to what was seen since. What was said in words that are not known is left out.
 func (s *stock) restore(saved stockState) {
 	for _, each := range saved.Said {
 		if _, since := s.said[each.place]; !since {
-			s.said[each.place] = each.saying
+			s.said[each.place] = each.withKnownWords()
 		}
 	}
-	for category, tried := range saved.Tried {
-		tried.add(s.tried[category], 1)
-		s.tried[category] = tried
+	for said, tried := range saved.Tried {
+		if said.isKnown() {
+			tried.add(s.tried[said], 1)
+			s.tried[said] = tried
+		}
 	}
 }

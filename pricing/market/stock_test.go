@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -101,8 +103,8 @@ func TestCategoriesThatAreOftenWrongAreBelievedAsFarAsTheyAreRight(t *testing.T)
 		}
 		buy(m, here, 1, refused)
 	}
-	assert.InDelta(t, .15, m.stock.refusalIn(alicloud.WithStock), .05)
-	assert.InDelta(t, .85, m.stock.refusalIn(alicloud.WithoutStock), .05)
+	assert.InDelta(t, .15, m.stock.refusalIn(hint{category: alicloud.WithStock}), .05)
+	assert.InDelta(t, .85, m.stock.refusalIn(hint{category: alicloud.WithoutStock}), .05)
 }
 
 func TestARefusalOutranksWhatIsSaid(t *testing.T) {
@@ -211,7 +213,7 @@ func TestWhatIsSaidAndLearntSurvivesARestart(t *testing.T) {
 	for _, o := range []pricing.Offering{here, there, other} {
 		assert.InDelta(t, m.Of(o).Refusal, restarted.Of(o).Refusal, 1e-9, o)
 	}
-	assert.Equal(t, m.stock.refusalIn(alicloud.ClosedWithStock), restarted.stock.refusalIn(alicloud.ClosedWithStock))
+	assert.Equal(t, m.stock.refusalIn(hint{category: alicloud.ClosedWithStock}), restarted.stock.refusalIn(hint{category: alicloud.ClosedWithStock}))
 	says(restarted, here, alicloud.ClosedWithStock, time.Hour+16*time.Minute)
 	assert.Equal(t, m.stock.said[place{here.InstanceType, here.Zone}].Since, restarted.stock.said[place{here.InstanceType, here.Zone}].Since)
 }
@@ -221,7 +223,21 @@ type shop struct {
 	mu    sync.Mutex
 	asked map[string][]time.Time
 	err   error
+	// strengths are what is said of each pool, strengthErr is why nothing is. strengthsAsked counts.
+	strengths      map[string][]alicloud.OfferingStrength
+	strengthErr    error
+	strengthsAsked int
 }
+
+func (s *shop) SpotStrengths(_ context.Context, pool string) ([]alicloud.OfferingStrength, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.strengthsAsked++
+	return s.strengths[pool], s.strengthErr
+}
+
+// pools returns the pools of which anything is said.
+func (s *shop) pools() []string { return slices.Sorted(maps.Keys(s.strengths)) }
 
 func (s *shop) SpotStock(_ context.Context, instanceType string) ([]alicloud.Stock, error) {
 	s.mu.Lock()
@@ -250,7 +266,7 @@ func (n *notebook) Eventf(eventType, reason, format string, args ...any) {
 // watching runs a Watch of three offerings, of two instance types, until the test ends.
 func watching(t *testing.T, m *Memory, s *shop, n *notebook) {
 	ctx, cancel := context.WithCancel(t.Context())
-	w := NewWatch(WatchConfig{Memory: m, Source: s, Clock: clock.RealClock{}, Events: n,
+	w := NewWatch(WatchConfig{Memory: m, Source: s, Clock: clock.RealClock{}, Events: n, Pools: s.pools,
 		Offerings: func() map[pricing.Offering]float64 {
 			return map[pricing.Offering]float64{here: 3, there: 3, other: 3, {InstanceType: "big", Zone: "a"}: 3}
 		}})
@@ -287,6 +303,14 @@ type store struct {
 	times map[string][]time.Time
 	calls []time.Time
 	fails bool
+	// pools are asked for their strengths.
+	pools []string
+}
+
+func (s *store) SpotStrengths(context.Context, string) ([]alicloud.OfferingStrength, error) {
+	s.calls = append(s.calls, time.Now())
+	time.Sleep(300 * time.Millisecond)
+	return nil, nil
 }
 
 func (s *store) SpotStock(_ context.Context, instanceType string) (found []alicloud.Stock, err error) {
@@ -305,7 +329,7 @@ func (s *store) SpotStock(_ context.Context, instanceType string) (found []alicl
 func observing(t *testing.T, m *Memory, s *store, types int, until time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), until)
 	defer cancel()
-	w := NewWatch(WatchConfig{Memory: m, Source: s, Clock: clock.RealClock{}, Events: &notebook{}, Offerings: func() map[pricing.Offering]float64 {
+	w := NewWatch(WatchConfig{Memory: m, Source: s, Clock: clock.RealClock{}, Events: &notebook{}, Pools: func() []string { return s.pools }, Offerings: func() map[pricing.Offering]float64 {
 		wanted := map[pricing.Offering]float64{}
 		for n := range types {
 			wanted[pricing.Offering{InstanceType: fmt.Sprint("type-", n), Zone: "a", Spot: true}] = 3
@@ -317,7 +341,7 @@ func observing(t *testing.T, m *Memory, s *store, types int, until time.Duration
 
 func TestManyInstanceTypesAreObservedOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, s := NewMemory(), &store{times: map[string][]time.Time{}}
+		m, s := NewMemory(), &store{times: map[string][]time.Time{}, pools: make([]string, 100)}
 		observing(t, m, s, 900, 3*time.Hour)
 		require.Len(t, s.times, 900, "none is left out because the others take so long")
 		for instanceType, times := range s.times {

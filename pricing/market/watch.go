@@ -18,7 +18,7 @@ import (
 
 const (
 	// stockInterval is the time from the beginning of an observation to the beginning of the next. It is lengthened by up to stockJitter at
-	// random, and is less than ten minutes then. An observation makes one call for each instance type.
+	// random, and is less than ten minutes then. An observation makes one call for each instance type, and one for each pool.
 	stockInterval = 8 * time.Minute
 	stockJitter   = .1
 	// stockPace is the time between two calls. It is less if there are so many that they would take longer than stockInterval.
@@ -33,6 +33,8 @@ const (
 type StockSource interface {
 	// SpotStock returns what is said of spot instances of the type, for each zone that sells it.
 	SpotStock(ctx context.Context, instanceType string) ([]alicloud.Stock, error)
+	// SpotStrengths returns how well ESS expects spot instances to be had in the scaling group, for each instance type and zone of it.
+	SpotStrengths(ctx context.Context, scalingGroupID string) ([]alicloud.OfferingStrength, error)
 }
 
 // EventSink records an Event about the autoscaler. It must not block.
@@ -40,7 +42,7 @@ type EventSink interface {
 	Eventf(eventType, reason, messageFmt string, args ...any)
 }
 
-// reasonUnobserved is the reason of the Event that ECS refuses to say what is in stock.
+// reasonUnobserved is the reason of the Event that ECS or ESS refuses to say what is in stock.
 const reasonUnobserved = "SpotStockUnobserved"
 
 // WatchConfig is what a Watch is made of. All fields are required.
@@ -51,19 +53,28 @@ type WatchConfig struct {
 	Events EventSink
 	// Offerings returns those that are wanted, with what an instance costs per hour now, 0 if that is not known. It has to be safe for concurrent use.
 	Offerings func() map[pricing.Offering]float64
+	// Pools returns the ids of the scaling groups that buy spot instances. It has to be safe for concurrent use.
+	Pools func() []string
 }
 
 // Watch observes the stock of offerings, before anybody needs them.
 type Watch struct {
-	config WatchConfig
-	// refused is true from a refusal to answer until an answer.
-	refused bool
+	config            WatchConfig
+	categories, pools round
 }
 
 // NewWatch returns a Watch, which does nothing until it runs.
-func NewWatch(config WatchConfig) *Watch { return &Watch{config: config} }
+func NewWatch(config WatchConfig) *Watch {
+	return &Watch{
+		config: config,
+		categories: round{of: "instance types",
+			refusal: "ECS refuses to say what is in stock, which is learnt without it. Does the RAM policy allow ecs:DescribeAvailableResource? %v"},
+		pools: round{of: "pools",
+			refusal: "ESS refuses to say how well spot instances can be had, which is learnt without it. Does the RAM policy allow ess:DescribeElasticStrength? %v"},
+	}
+}
 
-// Run observes the stock until ctx ends. If ECS refuses that, Run says so in an Event once, and goes on trying. Run is to be called once.
+// Run observes the stock until ctx ends. If ECS or ESS refuses that, Run says so in an Event once, and goes on trying. Run is to be called once.
 func (w *Watch) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began, interval := w.config.Clock.Now(), stockRetry
@@ -98,40 +109,67 @@ func (w *Watch) wanted() map[string]prices {
 	return byType
 }
 
-// observe asks for each instance type. It ends early if ECS refuses to answer.
+// observe asks for each instance type, and for each pool. What one of them fails to say does not hinder the other.
 func (w *Watch) observe(ctx context.Context, wanted map[string]prices) {
-	pace := min(stockPace, stockInterval/time.Duration(len(wanted)))
+	instanceTypes, pools := slices.Sorted(maps.Keys(wanted)), w.config.Pools()
+	pace := min(stockPace, stockInterval/time.Duration(len(instanceTypes)+len(pools)))
+	if w.askAll(ctx, &w.categories, instanceTypes, pace, func(ctx context.Context, instanceType string) error {
+		return w.askType(ctx, instanceType, wanted[instanceType])
+	}) {
+		w.config.Memory.StockRead(w.config.Clock.Now())
+	}
+	found := map[pricing.Offering]alicloud.Strength{}
+	isWhole := w.askAll(ctx, &w.pools, pools, pace, func(ctx context.Context, pool string) error { return w.askPool(ctx, pool, wanted, found) })
+	w.config.Memory.NoteStrengths(found, w.config.Clock.Now())
+	if isWhole && len(pools) > 0 {
+		w.config.Memory.StrengthsRead(w.config.Clock.Now())
+	}
+}
+
+// round is the part of an observation that asks one service.
+type round struct {
+	// of is what each call is about, refusal the Event of a service that refuses to answer.
+	of, refusal string
+	// refused is true from a refusal to answer until an answer.
+	refused bool
+}
+
+// askAll asks for each of the names, and returns whether all were answered. It ends early if the service refuses to answer.
+func (w *Watch) askAll(ctx context.Context, r *round, names []string, pace time.Duration, ask func(context.Context, string) error) (isWhole bool) {
 	var failure error
 	failed := 0
-	for _, instanceType := range slices.Sorted(maps.Keys(wanted)) {
+	for _, name := range names {
 		began := w.config.Clock.Now()
-		err := w.ask(ctx, instanceType, wanted[instanceType])
+		err := boundedAsk(ctx, name, ask)
 		switch {
 		case ctx.Err() != nil:
-			return
+			return false
 		case alicloud.NeedsOperator(err):
-			w.reportRefused(ctx, err)
-			return
+			w.reportRefused(ctx, r, err)
+			return false
 		case err != nil:
 			failure, failed = err, failed+1
 		default:
-			w.refused = false
+			r.refused = false
 		}
 		w.wait(ctx, began, pace)
 	}
 	if failure != nil {
-		klog.FromContext(ctx).Error(failure, "Cannot observe the stock of all instance types, will try again", "failed", failed, "of", len(wanted))
-		return
+		klog.FromContext(ctx).Error(failure, "Cannot observe all of the stock, will try again", "of", r.of, "failed", failed, "asked", len(names))
 	}
-	w.config.Memory.StockRead(w.config.Clock.Now())
+	return failure == nil
 }
 
-// ask asks for one instance type. What is said of zones that are not wanted is left out: nobody buys there, and it would take the place of what is
-// remembered of others.
-func (w *Watch) ask(ctx context.Context, instanceType string, wanted prices) error {
+func boundedAsk(ctx context.Context, name string, ask func(context.Context, string) error) error {
 	bounded, cancel := context.WithTimeout(ctx, stockTimeout)
 	defer cancel()
-	found, err := w.config.Source.SpotStock(bounded, instanceType)
+	return ask(bounded, name)
+}
+
+// askType asks for one instance type. What is said of zones that are not wanted is left out: nobody buys there, and it would take the place of what
+// is remembered of others.
+func (w *Watch) askType(ctx context.Context, instanceType string, wanted prices) error {
+	found, err := w.config.Source.SpotStock(ctx, instanceType)
 	if err != nil {
 		return err
 	}
@@ -146,12 +184,32 @@ func (w *Watch) ask(ctx context.Context, instanceType string, wanted prices) err
 	return nil
 }
 
-func (w *Watch) reportRefused(ctx context.Context, err error) {
-	if w.refused {
+// askPool asks for one pool, and adds what is said of wanted offerings to what was found. Where pools differ, the strongest counts: what can be had
+// through one of them is there.
+func (w *Watch) askPool(ctx context.Context, pool string, wanted map[string]prices, found map[pricing.Offering]alicloud.Strength) error {
+	said, err := w.config.Source.SpotStrengths(ctx, pool)
+	if err != nil {
+		return err
+	}
+	for _, each := range said {
+		offering := pricing.Offering{InstanceType: each.InstanceType, Zone: each.ZoneID, Spot: true}
+		if _, ok := wanted[each.InstanceType][each.ZoneID]; ok && isStronger(each.Strength, found[offering]) {
+			found[offering] = each.Strength
+		}
+	}
+	return nil
+}
+
+// isStronger returns whether a strength is above another, which may be empty.
+func isStronger(a, b alicloud.Strength) bool {
+	return b == "" || slices.Index(alicloud.Strengths, a) < slices.Index(alicloud.Strengths, b)
+}
+
+func (w *Watch) reportRefused(ctx context.Context, r *round, err error) {
+	if r.refused {
 		return
 	}
-	w.refused = true
-	klog.FromContext(ctx).Error(err, "Cannot observe the stock, so that it is learnt from purchases alone")
-	w.config.Events.Eventf(corev1.EventTypeWarning, reasonUnobserved,
-		"What is in stock is learnt from purchases alone, since ECS refuses to say it. Does the RAM policy allow ecs:DescribeAvailableResource? %v", err)
+	r.refused = true
+	klog.FromContext(ctx).Error(err, "Cannot observe the stock, which is learnt without it", "of", r.of)
+	w.config.Events.Eventf(corev1.EventTypeWarning, reasonUnobserved, r.refusal, err)
 }

@@ -197,3 +197,18 @@ func TestElasticStrengthFollowsTheStock(t *testing.T) {
 	_, err := s.ess.DescribeElasticStrength(ess.CreateDescribeElasticStrengthRequest())
 	assert.Equal(t, "MissingVSwitchIds.1", codeOf(t, err))
 }
+
+func TestElasticStrengthIsWrongAsOftenAsTheTemperSays(t *testing.T) {
+	s := startUnder(t, func(r *temper.Rules) { r.WrongStockPercent = 100 })
+	s.SetStock(small, zoneB, 0)
+	r := ess.CreateDescribeElasticStrengthRequest()
+	r.ScalingGroupId, r.InstanceTypes = spotGroup, &[]string{small}
+	resp, err := s.ess.DescribeElasticStrength(r)
+	require.NoError(t, err)
+	pools := map[string]ess.ResourcePool{}
+	for _, p := range resp.ResourcePools {
+		pools[p.ZoneId] = p
+	}
+	assert.Equal(t, []any{"Unavailable", -3, "OperationDenied.NoStock"}, []any{pools[zoneA].Status, pools[zoneA].InventoryHealth.HealthScore, pools[zoneA].Code})
+	assert.Equal(t, []any{"Available", 6, ""}, []any{pools[zoneB].Status, pools[zoneB].InventoryHealth.HealthScore, pools[zoneB].Code})
+}

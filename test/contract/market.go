@@ -52,11 +52,11 @@ func marketQuestions() []question {
 	}, {
 		name:    "elastic-strength",
 		asks:    "Does DescribeElasticStrength tell how well each type can be had in each zone?",
-		matters: "It is the one documented forecast of stock.",
+		matters: "Where a resource pool has no ElasticStrength its HealthScore counts, and without either the stock is learnt from purchases and from ECS alone.",
 		source:  docComment + ": ElasticStrength Strong, Medium, Weak; InventoryHealth.HealthScore -3 to 6; in " + goSDK,
 		believed: facts{
 			"the group": "accepted", "types and vSwitches": "accepted", "ElasticStrength": "known", "ResourcePools": "list", "HealthScore": "-3 to 6",
-			"a resource pool": "type and zone",
+			"a resource pool": "type and zone", "ElasticStrength of a resource pool": "known", "the autoscaler finds strengths": "yes",
 		},
 		ask: askElasticStrength,
 	}}
@@ -284,10 +284,16 @@ func askElasticStrength(ctx context.Context, a *account) (facts, error) {
 		if pool.text("InstanceType") != "" && pool.text("ZoneId") != "" {
 			found["a resource pool"] = "type and zone"
 		}
+		found["ElasticStrength of a resource pool"] = known(pool.text("ElasticStrength"), "Strong", "Medium", "Weak")
 		if health := pool.object("InventoryHealth"); health.kind("HealthScore") == "number" {
 			found["HealthScore"] = scoreForm(health.number("HealthScore"))
 		}
 	}
+	strengths, err := a.client.SpotStrengths(ctx, a.group)
+	if _, refused := refusal(err); err != nil && !refused {
+		return found, err
+	}
+	found["the autoscaler finds strengths"] = yesNo(len(strengths) > 0)
 	return found, nil
 }
 

@@ -260,6 +260,29 @@ func TestSpotStock(t *testing.T) {
 		"InstanceChargeType": "PostPaid", "IoOptimized": "optimized", "NetworkCategory": "vpc", "ZoneId": ""}, w.seen("DescribeAvailableResource")[0])
 }
 
+func TestSpotStrengths(t *testing.T) {
+	w := newWire(t, func(url.Values) answer {
+		return raw(`{"ElasticStrength":"Strong","ResourcePools":[
+			{"InstanceType":"ecs.a","ZoneId":"z-a","Status":"Available","ElasticStrength":"Strong","InventoryHealth":{"HealthScore":-3}},
+			{"InstanceType":"ecs.a","ZoneId":"z-b","Status":"Unavailable","ElasticStrength":"Weak","Code":"OperationDenied.NoStock"},
+			{"InstanceType":"ecs.b","ZoneId":"z-a","Status":"Available","ElasticStrength":"PerhapsTomorrow","InventoryHealth":{"HealthScore":6}},
+			{"InstanceType":"ecs.b","ZoneId":"z-b","Status":"Unavailable","ElasticStrength":"Weak","Code":"IMG_NOT_SUPPORTED"},
+			{"InstanceType":"ecs.b","ZoneId":"z-c","Status":"Unavailable","ElasticStrength":"Weak"},
+			{"InstanceType":"ecs.c","ZoneId":"z-a","Status":"Available","InventoryHealth":{"HealthScore":5}},
+			{"InstanceType":"ecs.c","ZoneId":"z-b","Status":"Available","InventoryHealth":{"HealthScore":4}},
+			{"InstanceType":"ecs.c","ZoneId":"z-c","Status":"Available","InventoryHealth":{"HealthScore":"0"}},
+			{"InstanceType":"ecs.c","ZoneId":"z-d","Status":"Available","Strength":0.6}]}`)
+	})
+	got, err := w.client().SpotStrengths(t.Context(), "asg-1")
+	require.NoError(t, err)
+	assert.Equal(t, []alicloud.OfferingStrength{
+		{InstanceType: "ecs.a", ZoneID: "z-a", Strength: alicloud.Strong}, {InstanceType: "ecs.a", ZoneID: "z-b", Strength: alicloud.Weak},
+		{InstanceType: "ecs.c", ZoneID: "z-a", Strength: alicloud.Strong}, {InstanceType: "ecs.c", ZoneID: "z-b", Strength: alicloud.Medium}, {InstanceType: "ecs.c", ZoneID: "z-c", Strength: alicloud.Weak},
+	}, got, "words that are not known do not count, nor does what the image or the disks forbid; without a word the score of the inventory does")
+	assertParameters(t, map[string]string{"ScalingGroupId": "asg-1", "SpotStrategy": "SpotAsPriceGo", "PriorityStrategy": ""},
+		w.seen("DescribeElasticStrength")[0])
+}
+
 func TestOnDemandPrice(t *testing.T) {
 	tests := []struct {
 		name  string

@@ -194,6 +194,18 @@ func TestTheMarket(t *testing.T) {
 	assert.InDelta(t, 12, price, 1e-6)
 }
 
+func TestThePoolSaysHowWellItsOfferingsCanBeHad(t *testing.T) {
+	s := simulate(t)
+	s.SetStock(small, zoneA, 5)
+	s.SetStock(small, zoneB, 0)
+	found, err := connect(t, s).SpotStrengths(t.Context(), pool)
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []alicloud.OfferingStrength{
+		{InstanceType: small, ZoneID: zoneA, Strength: alicloud.Medium}, {InstanceType: small, ZoneID: zoneB, Strength: alicloud.Weak},
+		{InstanceType: large, ZoneID: zoneA, Strength: alicloud.Strong}, {InstanceType: large, ZoneID: zoneB, Strength: alicloud.Strong},
+	}, found)
+}
+
 func TestWrongKeysAreUnauthorized(t *testing.T) {
 	s := simulate(t)
 	for name, provider := range map[string]credentials.CredentialsProvider{

@@ -29,6 +29,7 @@ type Reads interface {
 	SpotPriceHistory(ctx context.Context, instanceType, zoneID string, isProtected bool, since time.Time) ([]alicloud.SpotPrice, error)
 	OnDemandPrice(ctx context.Context, instanceType, zoneID string) (float64, error)
 	SpotStock(ctx context.Context, instanceType string) ([]alicloud.Stock, error)
+	SpotStrengths(ctx context.Context, scalingGroupID string) ([]alicloud.OfferingStrength, error)
 	Currency() string
 }
 

@@ -374,7 +374,7 @@ func newParts(ctx context.Context, config *Config, wake, wakeForGang func()) (p 
 	p.progress = progress.New(progress.Config{Jobs: jobs.NewNotes(p.jobs), Pods: pods, Clock: config.Clock, Restart: config.Terms.Restart})
 	p.deadlines = deadline.NewDesk(deadline.Config{Memory: memory, Price: marketPrice(p.prices), Terms: config.Terms, Clock: config.Clock})
 	p.market = newKeeper(config, memory, p.provider, p.prices, s.events)
-	p.stock = newWatch(config, memory, p.prices, s.events)
+	p.stock = newWatch(config, memory, p.provider, p.prices, s.events)
 	p.ledger = newLedger(config, p, s.reclaims.cluster, s.kube.Recorder, s.events)
 	return p, s, nil
 }

@@ -70,9 +70,9 @@ func newKeeper(config *Config, memory *market.Memory, provider *ess.Provider, pr
 }
 
 // newWatch returns what observes the stock of the offerings of all pools. One without a price may be bought, too, unless its pool has a cap.
-func newWatch(config *Config, memory *market.Memory, prices *pricing.Book, events market.EventSink) *market.Watch {
+func newWatch(config *Config, memory *market.Memory, provider *ess.Provider, prices *pricing.Book, events market.EventSink) *market.Watch {
 	return market.NewWatch(market.WatchConfig{
-		Memory: memory, Source: config.Cloud, Clock: config.Clock, Events: events, Offerings: prices.Wanted,
+		Memory: memory, Source: config.Cloud, Clock: config.Clock, Events: events, Offerings: prices.Wanted, Pools: provider.SpotPools,
 	})
 }
 

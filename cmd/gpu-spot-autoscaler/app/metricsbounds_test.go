@@ -56,6 +56,7 @@ var bounds = map[string]string{
 	"gpu_spot_price_refresh_errors_total": "2",
 	"gpu_spot_market_offerings":           "3",
 	"gpu_spot_market_stock_refusal":       "4",
+	"gpu_spot_market_strength_refusal":    "3",
 
 	"gpu_spot_deferred_pods":         "2",
 	"gpu_spot_gang_scale_ups_total":  "3",
@@ -94,5 +95,6 @@ var madeWhenScraped = map[string]string{
 	"gpu_spot_pending_pods":       "gauge",
 	"gpu_spot_market_age_seconds": "gauge", "gpu_spot_market_offerings": "gauge",
 	"gpu_spot_market_stock_age_seconds": "gauge", "gpu_spot_market_stock_refusal": "gauge",
+	"gpu_spot_market_strength_age_seconds": "gauge", "gpu_spot_market_strength_refusal": "gauge",
 	"gpu_spot_price_per_hour": "gauge", "gpu_spot_price_age_seconds": "gauge", "gpu_spot_offerings_without_fresh_price": "gauge",
 }

@@ -3,7 +3,6 @@ package ecs
 import (
 	"cmp"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 
@@ -144,7 +143,7 @@ func (c typeActions) stockIn(zone string, ids []string, strategy string, r *prot
 			continue
 		}
 		s := stockJSON{Value: id, Status: "SoldOut", StatusCategory: withoutStock}
-		if c.inStock(id, zone, strategy, r) != c.liesAbout(id, zone, r) {
+		if c.inStock(id, zone, strategy, r) != c.cloud.Temper.IsWrongAbout(r.Action, id, zone, r.Now) {
 			s.Status, s.StatusCategory = "Available", withStock
 			z.Status, z.StatusCategory = "Available", withStock
 		}
@@ -160,13 +159,6 @@ func (c typeActions) inStock(id, zone, strategy string, r *protocol.Request) boo
 		return q.OnDemand > 0 && o.hasOnDemand()
 	}
 	return q.Available && o.hasSpot(q.Capacity)
-}
-
-// liesAbout says whether the answer about the type in the zone is to be wrong in this minute.
-func (c typeActions) liesAbout(id, zone string, r *protocol.Request) bool {
-	hash := fnv.New32a()
-	fmt.Fprintf(hash, "%s/%s/%d", id, zone, r.Now.Unix()/60)
-	return int(hash.Sum32()%100) < c.cloud.Temper.WrongStockPercent
 }
 
 // stockWords are the values that DescribeAvailableResource takes. Source: DOC DescribeAvailableResource.

@@ -113,14 +113,29 @@ func (s strengthActions) addResourcePool(list []resourcePoolJSON, o ecs.Offer, v
 	}
 	now := s.Cloud.Clock.Now()
 	p := resourcePoolJSON{InstanceType: o.Type.ID, ZoneId: o.Zone, VSwitchIds: []string{vswitchID}}
-	if why := s.Compute.WhyNot(o, now); why != nil {
+	why, room := s.Compute.WhyNot(o, now), s.Compute.Room(o, now)
+	if s.Cloud.Temper.IsWrongAbout("DescribeElasticStrength", o.Type.ID, o.Zone, now) {
+		why, room = opposite(why, o), strongRoom
+	}
+	if why != nil {
 		p.Status, p.ElasticStrength, p.Code, p.Msg = "Unavailable", weak, why.Code, why.Message
 		p.InventoryHealth = healthJSON{HealthScore: -3, HotScore: 3}
 		return append(list, p)
 	}
 	p.Status = "Available"
-	p.ElasticStrength, p.InventoryHealth = strengthOf(s.Compute.Room(o, now))
+	p.ElasticStrength, p.InventoryHealth = strengthOf(room)
 	return append(list, p)
+}
+
+// opposite is a stockout of what can be had, and nothing of what is sold out. Other reasons stay what they are.
+func opposite(why *protocol.Failure, o ecs.Offer) *protocol.Failure {
+	switch {
+	case why == nil:
+		return protocol.Fail(ecs.CodeNoStock, "%s is sold out in zone %s.", o.Type.ID, o.Zone)
+	case why.Code == ecs.CodeNoStock:
+		return nil
+	}
+	return why
 }
 
 // Rooms, in instances, from which an offer is called strong or medium. Alibaba does not say where it draws the line.

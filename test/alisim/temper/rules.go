@@ -101,8 +101,8 @@ type Rules struct {
 	// Java SDK "Recycling"; GUESS: that case counts.
 	LockReason string `json:"lockReason"`
 
-	// WrongStockPercent has DescribeAvailableResource say the opposite of so many percent of what it is asked, anew each minute; 0 has it
-	// always tell the truth. Source: GUESS; DOC promises nothing.
+	// WrongStockPercent has DescribeAvailableResource and DescribeElasticStrength say the opposite of so many percent of what they are
+	// asked, each anew each minute; 0 has them always tell the truth. Source: GUESS; DOC promises nothing.
 	WrongStockPercent int `json:"wrongStockPercent"`
 
 	// NodeController deletes Nodes as Alibaba's cloud controller does: it looks every Durations.NodeController, and

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
+	"time"
 )
 
 // Bases.
@@ -115,4 +117,11 @@ func (r *Rules) UnmarshalJSON(text []byte) error {
 	*r = Rules(over)
 	r.Base = rules.Base
 	return nil
+}
+
+// IsWrongAbout returns whether the action answers wrongly about the stock of the type in the zone in this minute. Each action errs in its own cases.
+func (r Rules) IsWrongAbout(action, instanceType, zone string, now time.Time) bool {
+	hash := fnv.New32a()
+	fmt.Fprintf(hash, "%s/%s/%s/%d", action, instanceType, zone, now.Unix()/60)
+	return int(hash.Sum32()%100) < r.WrongStockPercent
 }

@@ -153,6 +153,8 @@ func (e *cloudExam) checkPrices(ctx context.Context) {
 				e.failedLookup("price", offered, err)
 				_, err = e.Cloud.SpotStock(ctx, offered.InstanceType)
 				e.failedLookup("stock", offered, err)
+				_, err = e.Cloud.SpotStrengths(ctx, id)
+				e.failedLookup("strength", offered, err)
 			}
 			_, err := e.Cloud.OnDemandPrice(ctx, offered.InstanceType, offered.Zone)
 			e.failedLookup("price", offered, err)
