@@ -64,7 +64,7 @@ type Desk struct {
 	isRunning atomic.Bool
 }
 
-// NewDesk returns a Desk. Nothing is decided before Run runs.
+// NewDesk returns a Desk. It learns nothing before Run runs.
 func NewDesk(config Config) *Desk {
 	return &Desk{config: config, plans: plans{all: map[key]*plan{}}, due: make(chan *plan, mostPlans)}
 }
@@ -95,13 +95,15 @@ type Job struct {
 	ValueOfTime *float64
 	// Idle is whether no other pods of the job have an instance, which would be paid for while these wait. Without it, Wait is no choice.
 	Idle bool
+	// Hurries is whether the job cannot wait until something is learnt. Then Learning is no choice.
+	Hurries bool
 }
 
 // Choose returns what may be bought now for a job that may run on the offers. As long as too little was seen of the market, that is a Guess.
 func (d *Desk) Choose(offers *Offers, job Job) Choice {
 	now := d.config.Clock.Now()
 	known, state, isLearning := d.consult(offers, job, now)
-	if isLearning {
+	if isLearning && !job.Hurries {
 		return Learning
 	}
 	if known != nil {
@@ -112,21 +114,18 @@ func (d *Desk) Choose(offers *Offers, job Job) Choice {
 	return d.chooseByGuess(offers, job)
 }
 
-// Better returns the spot offerings on which it costs less to finish than on-demand, for a job that runs there, and false if too little is known to
-// decide. As long as too little was seen of the market, that is a Guess.
+// Better returns the spot offerings on which it costs less to finish than on-demand, for a job that runs there. As long as too little was seen of the
+// market it returns false, or none if the job stays where it is by a Guess.
 func (d *Desk) Better(offers *Offers, job Job) (better []pricing.Offering, decided bool) {
 	now := d.config.Clock.Now()
-	known, state, isLearning := d.consult(offers, job, now)
-	if isLearning {
-		return nil, false
-	}
+	known, state, _ := d.consult(offers, job, now)
 	if known == nil {
-		return d.betterByGuess(offers, job)
+		return nil, d.staysByGuess(offers, job)
 	}
 	present := d.config.Memory.Present(known.spot, now)
 	situation, isKnown := d.situation(known, present, now)
 	if !isKnown {
-		return d.betterByGuess(offers, job)
+		return nil, d.staysByGuess(offers, job)
 	}
 	state.On = finish.OnDemand
 	for _, place := range known.planner.Better(state, situation) {
@@ -150,7 +149,7 @@ func (d *Desk) consult(offers *Offers, job Job, now time.Time) (known *outlook, 
 		d.enqueue(p, now, changes)
 	}
 	if known = p.now.Load(); known == nil || known.planner == nil {
-		return nil, state, known == nil && d.isRunning.Load() && d.plans.keeps(p) && now.Sub(p.made) < learningTime
+		return nil, state, (known == nil || p.queued.Load()) && d.isRunning.Load() && d.plans.keeps(p) && now.Sub(p.made) < learningTime
 	}
 	if known.isOld(now, changes) {
 		before := known

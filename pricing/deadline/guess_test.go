@@ -55,15 +55,49 @@ func TestSpotOnWhichAllIsLostIsNotWaitedForOnAGuess(t *testing.T) {
 	assert.Equal(t, Any, f.Choose(f.offers, job))
 }
 
-func TestOnAGuessAJobLeavesOnDemandAsLongAsThereIsTimeForMoreThanOneReclaim(t *testing.T) {
+func TestOnAGuessAJobStaysOnDemandIfThereIsNoTimeForMoreReclaims(t *testing.T) {
 	f := newFixture(0)
-	better := func(slack time.Duration) []pricing.Offering {
-		offerings, decided := f.Better(f.offers, Job{Work: 24 * time.Hour, Slack: slack})
-		assert.True(t, decided)
-		return offerings
+	stays := func(slack time.Duration) bool {
+		better, decided := f.Better(f.offers, Job{Work: 24 * time.Hour, Slack: slack})
+		assert.Empty(t, better)
+		return decided
 	}
-	assert.Equal(t, []pricing.Offering{spot}, better(5*time.Hour))
-	assert.Empty(t, better(4*time.Hour+50*time.Minute))
+	assert.False(t, stays(5*time.Hour), "nothing is decided")
+	assert.True(t, stays(4*time.Hour+50*time.Minute))
 	f.prices[spot] = 3.2
-	assert.Empty(t, better(24*time.Hour))
+	assert.True(t, stays(24*time.Hour))
+}
+
+func TestNothingIsGuessedWithoutPrices(t *testing.T) {
+	for _, unknown := range []pricing.Offering{spot, onDemand} {
+		f, job := newFixture(0), Job{Work: 24 * time.Hour, Slack: 48 * time.Hour}
+		delete(f.prices, unknown)
+		assert.Equal(t, Undecided, f.Choose(f.offers, job), unknown)
+		_, decided := f.Better(f.offers, job)
+		assert.False(t, decided, unknown)
+	}
+}
+
+func TestWhoeverHurriesGetsAGuessWhileItIsLearnt(t *testing.T) {
+	f, job := newFixture(5), Job{Work: 24 * time.Hour, Slack: 48 * time.Hour}
+	f.isRunning.Store(true)
+	assert.Equal(t, Learning, f.Choose(f.offers, job))
+	job.Hurries = true
+	assert.Equal(t, Spot, f.Choose(f.offers, job))
+}
+
+// The memory was empty when the first job asked, and is read meanwhile.
+func TestATableThatIsComputedOnceTheMarketIsReadIsWaitedFor(t *testing.T) {
+	saved, err := newFixture(5).memory.Encode()
+	assert.NoError(t, err)
+	f := newFixture(0)
+	f.ask()
+	f.work(t)
+	f.isRunning.Store(true)
+	assert.Equal(t, Any, f.ask(), "there is nothing to learn from")
+	assert.NoError(t, f.memory.Decode(saved))
+	f.clock.Step(5 * time.Second)
+	assert.Equal(t, Learning, f.ask())
+	f.work(t)
+	assert.Equal(t, Spot, f.ask())
 }

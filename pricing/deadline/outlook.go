@@ -81,12 +81,13 @@ func (d *Desk) choose(o *outlook, state finish.State, idle bool, now time.Time) 
 		return Undecided
 	}
 	situation.Patient = idle && !o.hasOthers
+	seesSpot := o.planner.SeesSpot(situation)
 	switch place := o.planner.Choose(state, situation); {
-	case place == finish.Nothing && situation.Patient && present.AnyUp():
+	case place == finish.Nothing && situation.Patient && seesSpot:
 		return Wait
 	case place != finish.OnDemand:
 		return Spot
-	case present.AnyUp() && !o.hasOthers:
+	case seesSpot && !o.hasOthers:
 		return OnDemand
 	default:
 		return Any

@@ -33,9 +33,9 @@ type Planner struct {
 
 // NewPlanner learns from all of the history until now, which begins at a time and was looked at every poll. The length of a tick is that
 // of the terms. The time that it takes grows with the work and the slack: about a second for jobs of days. It returns nil if the history is too
-// short to learn from.
+// short to learn from, without the times in which nobody looked.
 func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, since, now time.Time) *Planner {
-	if now.Sub(since) < max(leastPast, leastTicks*tick) {
+	if seenIn(history, since, now, poll) < max(leastPast, leastTicks*tick) {
 		return nil
 	}
 	terms.OnDemand = terms.withTime(terms.OnDemand) // from here on, and so are the prices of all offers
@@ -46,6 +46,16 @@ func NewPlanner(history *market.History, terms Terms, tick, poll time.Duration, 
 		p.models = append(p.models, v.learn(from, now))
 	}
 	return p
+}
+
+// seenIn returns for how long somebody looked from one time to the other.
+func seenIn(history *market.History, from, to time.Time, poll time.Duration) (seen time.Duration) {
+	for at := from; at.Before(to); at = at.Add(poll) {
+		if history.IsSeen(at) {
+			seen += poll
+		}
+	}
+	return min(seen, to.Sub(from))
 }
 
 // Beside returns a planner that has learnt the same, and takes the present from another history of the same offerings, of which as much is taken to
@@ -119,6 +129,16 @@ func (p *Planner) Better(s State, now Situation) (better []Place) {
 	return better
 }
 
+// SeesSpot returns whether an offering is up, as the planner takes the present to be.
+func (p *Planner) SeesSpot(now Situation) bool {
+	for place := range p.view.history.Len() {
+		if up, _ := p.view.history.At(place, now.Now); up && !now.Gone[Place(place)] {
+			return true
+		}
+	}
+	return false
+}
+
 // costs returns what it costs to finish on each place, times the weights of all tables.
 func (p *Planner) costs(s State, now Situation) map[Place]float64 {
 	costs := map[Place]float64{}
@@ -134,14 +154,13 @@ func (p *Planner) sitsOut(s State, now Situation) bool {
 	if s.On != Nothing || !p.view.terms.isLoose(s) {
 		return false
 	}
+	if p.SeesSpot(now) {
+		return false
+	}
 	isWorthIt, value := false, p.view.terms.ValueOfTime
 	for offering := range p.view.history.Len() {
-		place := Place(offering)
-		up, price := p.view.history.At(offering, now.Now)
-		if up && !now.Gone[place] {
-			return false
-		}
-		saved := p.view.terms.OnDemand - p.view.terms.withTime(now.price(place, price))
+		_, price := p.view.history.At(offering, now.Now)
+		saved := p.view.terms.OnDemand - p.view.terms.withTime(now.price(Place(offering), price))
 		isWorthIt = isWorthIt || saved > value && saved*float64(s.Work) > value*p.view.ticks(now.Outage)
 	}
 	return isWorthIt

@@ -54,7 +54,7 @@ func (h *History) observe(offering int, now int64, up bool, price float64) {
 		switch {
 		case s.up[last] == up:
 			since = s.since[last]
-		case s.up[last]:
+		case s.up[last] && now-s.at[last] <= longestGap:
 			losses++
 		}
 	}
@@ -76,7 +76,7 @@ func (s *series) past(i int, length int64) (up int64, losses int) {
 	}
 	up -= s.upBefore[from]
 	if s.up[from] {
-		up -= s.at[i] - length - s.at[from]
+		up -= min(s.at[i]-length-s.at[from], longestGap)
 	}
 	return up, losses - s.lossesBefore[from]
 }

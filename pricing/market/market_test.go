@@ -213,6 +213,28 @@ func TestWhatHappenedWhileNobodyLookedIsNotLearnt(t *testing.T) {
 	assert.False(t, h.IsSeen(at(12*time.Hour)))
 }
 
+// Nobody looks for ten hours while it is up, and then it is down for most of a day: the gap is across the beginning of the day before.
+func TestWhatIsLearntIsANumberWhereverAGapIs(t *testing.T) {
+	for hours := range 60 {
+		h := simulate([]float64{.1}, []float64{.2}, 10)
+		end := 10*24*time.Hour + time.Duration(hours)*time.Hour
+		for _, up := range []bool{true, false, true} {
+			h.Observe(0, at(end), up, 1)
+			end += 10 * time.Hour
+			h.Observe(0, at(end), up, 1)
+		}
+		for after := range 20 {
+			h.Observe(0, at(end+time.Duration(after)*poll), after%3 > 0, 1)
+		}
+		end += 20 * poll
+		z := h.Fit(at(0), at(end))
+		require.False(t, slices.ContainsFunc(z.weights, math.IsNaN), hours)
+		lives := z.Lives(h, 0, at(end), 15)
+		assert.Positive(t, lives[14], hours)
+		assert.Less(t, lives[7], 24*time.Hour, hours)
+	}
+}
+
 func TestAnOfferingIsAsYoungAsTheTimeSinceItWasSeenDown(t *testing.T) {
 	h, at := NewHistory([]string{"a"}), time.Unix(1_800_000_000, 0)
 	for i, up := range []bool{true, true, false, true, true} {

@@ -71,18 +71,6 @@ func (s *saying) current(now int64) (h hint) {
 	return h
 }
 
-// twice returns the words of the current hint that were said twice in a row.
-func (s *saying) twice(now int64) (h hint) {
-	h = s.current(now)
-	if s.At == s.Since {
-		h.category = ""
-	}
-	if s.StrengthAt == s.StrengthSince {
-		h.strength = ""
-	}
-	return h
-}
-
 // since returns since when the category is said that is said now. It is since when the strength is where nothing is said of the category: a strength
 // that changes beside a category makes nobody forget a refusal.
 func (s *saying) since(now int64) int64 {
@@ -101,6 +89,11 @@ func (s saying) withKnownWords() saying {
 		s.Strength, s.StrengthSince, s.StrengthAt = "", 0, 0
 	}
 	return s
+}
+
+// isStronger returns whether a strength is above another. An empty one is below all others.
+func isStronger(a, b alicloud.Strength) bool {
+	return a != "" && (b == "" || slices.Index(alicloud.Strengths, a) < slices.Index(alicloud.Strengths, b))
 }
 
 // last returns when anything was said last.

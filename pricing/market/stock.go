@@ -126,7 +126,7 @@ type Said struct {
 }
 
 // NoteStock enters what ECS says of offerings. What is said twice in a row is seen in the History of the offering, too, unless instances of it are
-// kept, or it has refused a purchase since that is said: a single answer is wrong too often. A strength that was said twice in a row counts beside it.
+// kept, or it has refused a purchase since that is said: a single answer is wrong too often.
 func (m *Memory) NoteStock(said []Said, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,18 +138,21 @@ func (m *Memory) NoteStock(said []Said, at time.Time) {
 		where := place{each.Offering.InstanceType, each.Offering.Zone}
 		if m.stock.note(where, each.Category, now) {
 			heard := m.stock.said[where]
-			m.past.hear(where, now, heard.Since, m.stock.refusalIn(heard.twice(now)) <= likelyUp, each.Price)
+			m.past.hear(where, now, heard.Since, m.stock.refusalIn(hint{category: heard.Category}) <= likelyUp, each.Price)
 		}
 	}
 }
 
-// NoteStrengths enters how well ESS expects spot offerings to be had. A strength that is not known says nothing.
-func (m *Memory) NoteStrengths(said map[pricing.Offering]alicloud.Strength, at time.Time) {
+// NoteStrengths enters how well ESS expects spot offerings to be had. A strength that is not known says nothing. If not all pools were asked, one that
+// is weaker than what was said before says nothing either: the pool that said so may be missing.
+func (m *Memory) NoteStrengths(said map[pricing.Offering]alicloud.Strength, isWhole bool, at time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for o, strength := range said {
-		if o.Spot && (hint{strength: strength}).isKnown() {
-			m.stock.noteStrength(place{o.InstanceType, o.Zone}, strength, at.Unix())
+		where := place{o.InstanceType, o.Zone}
+		before := m.stock.said[where]
+		if o.Spot && (hint{strength: strength}).isKnown() && (isWhole || !isStronger(before.current(at.Unix()).strength, strength)) {
+			m.stock.noteStrength(where, strength, at.Unix())
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 // expects enters the strength of the offering at a time.
 func expects(m *Memory, o pricing.Offering, strength alicloud.Strength, after time.Duration) {
 	m.Observe(nil, at(after))
-	m.NoteStrengths(map[pricing.Offering]alicloud.Strength{o: strength}, at(after))
+	m.NoteStrengths(map[pricing.Offering]alicloud.Strength{o: strength}, true, at(after))
 }
 
 // newcomer is an offering of which nothing is known, in no zone and of no type of the others.
@@ -139,29 +139,40 @@ func TestARefusalOutranksAStrengthBesideNoCategory(t *testing.T) {
 	assert.InDelta(t, without.Of(here).Refusal, m.Of(here).Refusal, .01)
 }
 
-func TestAStrengthThatWasSaidTwiceCountsInTheHistoryOnceItIsLearnt(t *testing.T) {
-	taught := NewMemory()
-	says(taught, there, alicloud.WithStock, time.Minute)
-	expects(taught, there, alicloud.Weak, time.Minute)
-	buy(taught, there, 100, 95)
-	says(taught, there, alicloud.WithStock, time.Minute)
-	expects(taught, there, alicloud.Medium, time.Minute)
-	buy(taught, there, 400, 0) // the category is good
-	isUp := func(m *Memory, strengths ...alicloud.Strength) bool {
-		for n, strength := range strengths {
-			now := time.Hour + time.Duration(n)*8*time.Minute
-			expects(m, newcomer, strength, now)
-			says(m, newcomer, alicloud.WithStock, now)
-		}
-		return m.Present([]pricing.Offering{newcomer}, at(time.Hour+8*time.Minute)).AnyUp()
+func TestAStrengthThatChangesIsNoReturnAndNoLossInTheHistory(t *testing.T) {
+	m := NewMemory()
+	for _, strength := range []alicloud.Strength{alicloud.Weak, alicloud.Medium} {
+		says(m, there, alicloud.WithStock, time.Minute)
+		expects(m, there, strength, time.Minute)
+		buy(m, there, 100, 95)
 	}
-	assert.True(t, isUp(NewMemory(), alicloud.Weak, alicloud.Weak), "it says nothing yet")
-	saved, err := taught.Encode()
-	require.NoError(t, err)
-	again := NewMemory()
-	require.NoError(t, again.Decode(saved))
-	assert.True(t, isUp(again, alicloud.Strong, alicloud.Weak), "a single answer is wrong too often")
-	assert.False(t, isUp(taught, alicloud.Weak, alicloud.Weak))
+	expects(m, there, alicloud.Strong, time.Minute)
+	buy(m, there, 900, 0) // the category is good
+	for n, strength := range []alicloud.Strength{alicloud.Weak, alicloud.Weak, alicloud.Medium, alicloud.Medium} {
+		now := time.Hour + time.Duration(n)*8*time.Minute
+		expects(m, newcomer, strength, now)
+		says(m, newcomer, alicloud.WithStock, now)
+	}
+	assert.Len(t, m.past.runs[place{newcomer.InstanceType, newcomer.Zone}], 1)
+}
+
+func TestWhileAPoolDoesNotAnswerAWeakerStrengthOfAnotherSaysNothing(t *testing.T) {
+	m := NewMemory()
+	strength := func() alicloud.Strength { return m.stock.said[place{here.InstanceType, here.Zone}].Strength }
+	note := func(strength alicloud.Strength, isWhole bool, after time.Duration) {
+		m.NoteStrengths(map[pricing.Offering]alicloud.Strength{here: strength}, isWhole, at(after))
+	}
+	note(alicloud.Medium, false, 0)
+	assert.Equal(t, alicloud.Medium, strength(), "nothing was said before")
+	note(alicloud.Weak, false, 8*time.Minute)
+	assert.Equal(t, alicloud.Medium, strength())
+	note(alicloud.Strong, false, 16*time.Minute)
+	assert.Equal(t, alicloud.Strong, strength())
+	note(alicloud.Weak, true, 24*time.Minute)
+	assert.Equal(t, alicloud.Weak, strength())
+	note(alicloud.Strong, true, 32*time.Minute)
+	note(alicloud.Weak, false, 32*time.Minute+stockFresh+time.Second)
+	assert.Equal(t, alicloud.Weak, strength(), "it is too long ago that it was strong")
 }
 
 func TestAStrengthAloneIsNotSeenInTheHistory(t *testing.T) {
@@ -244,7 +255,7 @@ func TestAVersionBeforeThereWereStrengthsReadsTheState(t *testing.T) {
 func TestWordsThatAreNotKnownAreLeftOutOfTheMemory(t *testing.T) {
 	m := NewMemory()
 	expects(m, here, "Mighty", time.Hour)
-	m.NoteStrengths(map[pricing.Offering]alicloud.Strength{{InstanceType: "big", Zone: "a"}: alicloud.Weak}, at(time.Hour))
+	m.NoteStrengths(map[pricing.Offering]alicloud.Strength{{InstanceType: "big", Zone: "a"}: alicloud.Weak}, true, at(time.Hour))
 	assert.Empty(t, m.stock.said, "nor is anything said of on-demand instances")
 
 	m.stock.said[place{"a10", "a"}] = saying{Category: alicloud.WithStock, Since: 1, At: 2, Strength: "Mighty", StrengthSince: 3, StrengthAt: 4}

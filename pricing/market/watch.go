@@ -69,7 +69,7 @@ func NewWatch(config WatchConfig) *Watch {
 		config: config,
 		categories: round{of: "instance types",
 			refusal: "ECS refuses to say what is in stock, which is learnt without it. Does the RAM policy allow ecs:DescribeAvailableResource? %v"},
-		pools: round{of: "pools",
+		pools: round{of: "pools", isPerName: true,
 			refusal: "ESS refuses to say how well spot instances can be had, which is learnt without it. Does the RAM policy allow ess:DescribeElasticStrength? %v"},
 	}
 }
@@ -120,7 +120,7 @@ func (w *Watch) observe(ctx context.Context, wanted map[string]prices) {
 	}
 	found := map[pricing.Offering]alicloud.Strength{}
 	isWhole := w.askAll(ctx, &w.pools, pools, pace, func(ctx context.Context, pool string) error { return w.askPool(ctx, pool, wanted, found) })
-	w.config.Memory.NoteStrengths(found, w.config.Clock.Now())
+	w.config.Memory.NoteStrengths(found, isWhole, w.config.Clock.Now())
 	if isWhole && len(pools) > 0 {
 		w.config.Memory.StrengthsRead(w.config.Clock.Now())
 	}
@@ -130,11 +130,13 @@ func (w *Watch) observe(ctx context.Context, wanted map[string]prices) {
 type round struct {
 	// of is what each call is about, refusal the Event of a service that refuses to answer.
 	of, refusal string
-	// refused is true from a refusal to answer until an answer.
+	// isPerName is whether the service may refuse one name and answer another. If not, no more is asked after a refusal.
+	isPerName bool
+	// refused is true from a refusal to answer until all is answered.
 	refused bool
 }
 
-// askAll asks for each of the names, and returns whether all were answered. It ends early if the service refuses to answer.
+// askAll asks for each of the names, and returns whether all were answered.
 func (w *Watch) askAll(ctx context.Context, r *round, names []string, pace time.Duration, ask func(context.Context, string) error) (isWhole bool) {
 	var failure error
 	failed := 0
@@ -146,17 +148,19 @@ func (w *Watch) askAll(ctx context.Context, r *round, names []string, pace time.
 			return false
 		case alicloud.NeedsOperator(err):
 			w.reportRefused(ctx, r, err)
-			return false
+			if !r.isPerName {
+				return false
+			}
+			failure, failed = err, failed+1
 		case err != nil:
 			failure, failed = err, failed+1
-		default:
-			r.refused = false
 		}
 		w.wait(ctx, began, pace)
 	}
 	if failure != nil {
 		klog.FromContext(ctx).Error(failure, "Cannot observe all of the stock, will try again", "of", r.of, "failed", failed, "asked", len(names))
 	}
+	r.refused = r.refused && failure != nil
 	return failure == nil
 }
 
@@ -198,11 +202,6 @@ func (w *Watch) askPool(ctx context.Context, pool string, wanted map[string]pric
 		}
 	}
 	return nil
-}
-
-// isStronger returns whether a strength is above another, which may be empty.
-func isStronger(a, b alicloud.Strength) bool {
-	return b == "" || slices.Index(alicloud.Strengths, a) < slices.Index(alicloud.Strengths, b)
 }
 
 func (w *Watch) reportRefused(ctx context.Context, r *round, err error) {

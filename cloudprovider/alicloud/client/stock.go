@@ -79,8 +79,8 @@ type strengthReply struct {
 type resourcePool struct {
 	essapi.ResourcePool
 	ElasticStrength string
-	// InventoryHealth is nil if the reply does not have it.
-	InventoryHealth *essapi.InventoryHealth
+	// InventoryHealth, or its score, is nil if the reply does not have it.
+	InventoryHealth *struct{ HealthScore *int }
 }
 
 // isOfStock returns whether the stock alone decides what is said: the resource pool is available, or sold out. It is unavailable, too, if
@@ -95,11 +95,11 @@ func (p *resourcePool) isOfStock() bool {
 // means is learnt from purchases.
 func (p *resourcePool) strength() alicloud.Strength {
 	switch {
-	case p.ElasticStrength != "" || p.InventoryHealth == nil:
+	case p.ElasticStrength != "" || p.InventoryHealth == nil || p.InventoryHealth.HealthScore == nil:
 		return alicloud.Strength(p.ElasticStrength)
-	case p.InventoryHealth.HealthScore >= 5:
+	case *p.InventoryHealth.HealthScore >= 5:
 		return alicloud.Strong
-	case p.InventoryHealth.HealthScore >= 1:
+	case *p.InventoryHealth.HealthScore >= 1:
 		return alicloud.Medium
 	}
 	return alicloud.Weak

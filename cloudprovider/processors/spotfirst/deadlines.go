@@ -82,6 +82,7 @@ func (d *Deadlines) choose(pod *apiv1.Pod, s settings, slack time.Duration, idle
 	if !known {
 		choice = d.chooser.Choose(d.offersFor(pod), deadline.Job{
 			Namespace: pod.Namespace, Work: s.work, Whole: s.whole, Slack: slack, ValueOfTime: pricing.ValueOfTime(pod), Idle: idle,
+			Hurries: processors.IsProvisioningRequest(pod),
 		})
 		d.choices[key] = choice
 	}

@@ -216,7 +216,12 @@ func TestAnIdleJobWaitsForSpotToLast(t *testing.T) {
 // hesitant is still computing what costs least.
 type hesitant struct{ *listener }
 
-func (hesitant) Choose(*deadline.Offers, deadline.Job) deadline.Choice { return deadline.Learning }
+func (hesitant) Choose(_ *deadline.Offers, job deadline.Job) deadline.Choice {
+	if job.Hurries {
+		return deadline.Undecided
+	}
+	return deadline.Learning
+}
 
 func TestNothingIsBoughtWhileItIsComputedWhatCostsLeast(t *testing.T) {
 	fake := clocktesting.NewFakePassiveClock(testutil.Epoch)

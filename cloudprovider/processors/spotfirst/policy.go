@@ -222,11 +222,7 @@ func (p *Policy) choose(pod *apiv1.Pod, s settings, now time.Time) deadline.Choi
 		return deadline.Undecided
 	}
 	// Whoever says for how long to wait before on-demand is bought wants it no later, nor in place of spot that is there.
-	choice := p.config.Deadlines.choose(pod, s, slack, s.wait < 0 && p.config.Idle.Has(pod))
-	if choice == deadline.Learning && isRequest {
-		return deadline.Undecided
-	}
-	return choice
+	return p.config.Deadlines.choose(pod, s, slack, s.wait < 0 && p.config.Idle.Has(pod))
 }
 
 // isLate returns whether one of the pods is to have no spot instances: because its deadline is close, or because they would cost more until then.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"gpu-spot-autoscaler/pricing"
 	"gpu-spot-autoscaler/pricing/deadline"
 	"gpu-spot-autoscaler/pricing/finish"
 	"gpu-spot-autoscaler/pricing/market"
@@ -98,11 +99,27 @@ func (o *ours) untaught(p progress, now int) int {
 	case p.on == onDemand && !guess.Leaves(left, slack), p.slack(o.job) < restarts*o.job.restart: // as in spotfirst.Policy
 		return onDemand
 	}
-	otherwise := idle
-	if p.on == onDemand || !guess.Waits(left, slack) {
-		otherwise = onDemand
+	seen := o.seen(now)
+	if p.on == onDemand {
+		return o.move(p, seen, left)
 	}
-	return takeCheapest(o.seen(now), otherwise)
+	if !guess.Waits(left, slack) {
+		return takeCheapest(seen, onDemand)
+	}
+	return takeCheapest(seen, idle)
+}
+
+// move returns the zone that a job moves to which runs on demand, if that pays.
+func (o *ours) move(p progress, seen sight, left time.Duration) int {
+	zone, found := seen.cheapest()
+	if !found {
+		return onDemand
+	}
+	move := pricing.Move{OnDemand: o.job.onDemandPrice, Useful: seen.price[zone], Instances: 1, GoesOn: min(time.Duration(p.age)*o.market.tick, left)}
+	if !move.Pays(pricing.Terms{Restart: time.Duration(o.job.restart) * o.market.tick}) {
+		return onDemand
+	}
+	return zone
 }
 
 // seen returns the zones as they were seen last, and those that were lost or refused since as down.
