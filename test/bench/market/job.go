@@ -85,7 +85,8 @@ func (o outcome) perUsefulHour(j job) float64 { return o.cost / float64(j.work) 
 func (o outcome) stretch(j job) float64 { return float64(o.ticks) / float64(j.work) }
 
 // run runs the job from the start on, a tick of the trace. The policy is shown the zones as they are. A reclaimed instance is lost at the
-// start of a tick, and the policy decides anew in the same one; a purchase that is refused takes the tick. What is not over when the trace
+// start of a tick, and the policy decides anew in the same one; a purchase that is refused takes the tick, in which a job that was on-demand stays there:
+// the autoscaler buys spot before it moves a job. What is not over when the trace
 // ends goes on on-demand.
 func run(t *trace, start int, j job, p policy) outcome {
 	var o outcome
@@ -101,10 +102,11 @@ func run(t *trace, start int, j job, p policy) outcome {
 			at.on = idle
 			o.lost++
 		}
-		if choice := p.decide(at, t.sight(tick)); choice != at.on {
+		switch choice := p.decide(at, t.sight(tick)); {
+		case choice == at.on:
+		case choice < 0 || t.up[choice][tick]:
 			at.on, at.age, at.warmUp = choice, 0, j.restart
-		}
-		if at.on >= 0 && at.age == 0 && !t.up[at.on][tick] { // refused
+		case at.on != onDemand:
 			at.on, at.warmUp = idle, 0
 		}
 		o.cost += at.pay(t, tick, j)

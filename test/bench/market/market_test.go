@@ -164,7 +164,7 @@ func TestOursIsCheaperThanTheBaselinesAndNeverLate(t *testing.T) {
 	j := o.job(setting{slack: 1.15})
 	starts, err := o.startsOf(o.report, j)
 	require.NoError(t, err)
-	for knows, least := range map[knowledge]float64{polled: .2, noisy: -.1, none: -.2, probes: -1} {
+	for knows, least := range map[knowledge]float64{polled: .2, noisy: -.1, none: -.2, probes: -.9} {
 		t.Run(string(knows), func(t *testing.T) {
 			r := rowOf(newSighted(east, j, o, setting{fit: o.fit, knows: knows}), j, starts)
 			assert.Zero(t, r.Misses)
@@ -177,6 +177,22 @@ func TestAPurchaseThatIsRefusedTakesATickAndCostsNothing(t *testing.T) {
 	j := job{work: 2, restart: 1, deadline: 9, onDemandPrice: 9}
 	got := run(traceOf(".111"), 0, j, always(0))
 	assert.Equal(t, outcome{cost: 3, ticks: 4}, got)
+}
+
+// A warm-up and a tick of work on-demand, which goes on while spot is refused, and the same as spot.
+func TestAJobThatIsRefusedSpotStaysOnDemand(t *testing.T) {
+	j := job{work: 2, restart: 1, deadline: 9, onDemandPrice: 9}
+	assert.Equal(t, outcome{cost: 9 + 9 + 1 + 1, ticks: 4}, run(traceOf("..11"), 0, j, leavesOnDemand{}))
+}
+
+// leavesOnDemand is on-demand in the first tick.
+type leavesOnDemand struct{}
+
+func (leavesOnDemand) decide(p progress, _ sight) int {
+	if p.elapsed == 0 {
+		return onDemand
+	}
+	return 0
 }
 
 // always runs on the zone.

@@ -30,7 +30,7 @@ func (o *ours) decide(p progress, _ sight) int {
 	if look := now - now%o.lookEvery(); look != o.looked {
 		o.looked, o.gone = look, map[finish.Place]bool{}
 	}
-	if o.last >= 0 && p.on == idle {
+	if o.last >= 0 && p.on < 0 {
 		o.gone[finish.Place(o.last)] = true
 	}
 	outage := time.Duration(o.outage(now)) * o.market.tick
