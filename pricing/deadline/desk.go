@@ -95,7 +95,7 @@ type Job struct {
 	ValueOfTime *float64
 	// Idle is whether no other pods of the job have an instance, which would be paid for while these wait. Without it, Wait is no choice.
 	Idle bool
-	// Hurries is whether the job cannot wait until something is learnt. Then Learning is no choice.
+	// Hurries is whether the job is not to wait for what is being learnt. Then Learning is no choice, and a Guess decides.
 	Hurries bool
 }
 

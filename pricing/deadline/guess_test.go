@@ -27,6 +27,10 @@ func TestWhereTooLittleWasSeenAJobWaitsForSpotAsLongAsItsSlackAllows(t *testing.
 		assert.Equal(t, Any, ask(two, 24*time.Hour, 12*time.Hour), "%s: no price of the other is known", name)
 		f.prices[other] = 2
 		assert.Equal(t, Spot, ask(two, 24*time.Hour, 12*time.Hour), "%s: one of two is back sooner", name)
+		alike := pricing.Offering{InstanceType: "l20", Zone: "a", Spot: true}
+		f.prices[alike] = 1
+		inOneZone := NewOffers([]Offer{{Offering: spot, Share: 1}, {Offering: alike, Share: 1}, {Offering: onDemand, Share: 1}})
+		assert.Equal(t, Any, ask(inOneZone, 24*time.Hour, 12*time.Hour), "%s: two types in one zone may be gone together", name)
 		f.prices[other] = 2.9
 		assert.Equal(t, Any, ask(two, 24*time.Hour, 12*time.Hour), "%s: the other costs as much as on-demand, or more", name)
 	}

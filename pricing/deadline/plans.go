@@ -114,8 +114,8 @@ func (p *plans) keeps(one *plan) bool {
 }
 
 // larger returns a plan that has learnt for the same jobs with more slack, whose tables hold those of this one; the plan itself if there is none.
-// The slack of a job that waits gets less. Each time that it needs a smaller table a guess would decide until that has
-// learnt.
+// The slack of a job that waits gets less. Each time that it needs a smaller table a Guess would decide until that
+// has learnt.
 func (p *plans) larger(than *plan, now time.Time) *plan {
 	p.mu.Lock()
 	defer p.mu.Unlock()

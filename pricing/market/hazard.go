@@ -52,7 +52,7 @@ func (h *History) features(offering, i int) []float64 {
 	return x
 }
 
-// Fit estimates the rates by what was seen from one time to the other, without gaps of more than an hour. The rate is exp(weights · features) between a time at which an
+// Fit estimates the rates by what was seen from one time to the other. Gaps of more than an hour are left out. The rate is exp(weights · features) between a time at which an
 // offering was up and the next (a piecewise exponential model, fitted as a Poisson regression with the time as exposure).
 func (h *History) Fit(from, to time.Time) *Hazard {
 	l := layout{len(h.offerings)}

@@ -11,7 +11,7 @@ type History struct {
 	offerings []series
 }
 
-// longestGap is the longest time between two observations, in seconds, of which it is taken to be known what happened in it.
+// longestGap is the longest time between two observations, in seconds, in which nothing is taken to have been missed.
 const longestGap = int64(maxGap / time.Second)
 
 // series is what was seen of one offering. What was seen at one time is taken to hold until the next, unless there is too long a gap between them.

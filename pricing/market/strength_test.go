@@ -198,29 +198,26 @@ func TestStrengthsAndWhatTheyMeanSurviveARestart(t *testing.T) {
 	}
 }
 
+type saidBefore struct {
+	place
+	Category alicloud.StockCategory `json:"category"`
+	Since    int64                  `json:"since"`
+	At       int64                  `json:"at"`
+}
+
 // categories is what was saved before there were strengths.
 type categories struct {
 	Version int       `json:"version"`
 	At      time.Time `json:"at"`
 	Stock   struct {
-		Said []struct {
-			place
-			Category alicloud.StockCategory `json:"category"`
-			Since    int64                  `json:"since"`
-			At       int64                  `json:"at"`
-		} `json:"said,omitempty"`
+		Said  []saidBefore                          `json:"said,omitempty"`
 		Tried map[alicloud.StockCategory]experience `json:"tried,omitempty"`
 	} `json:"stock"`
 }
 
 func TestAStateOfBeforeThereWereStrengthsIsRead(t *testing.T) {
 	old := categories{Version: memoryVersion, At: at(time.Hour)}
-	old.Stock.Said = append(old.Stock.Said, struct {
-		place
-		Category alicloud.StockCategory `json:"category"`
-		Since    int64                  `json:"since"`
-		At       int64                  `json:"at"`
-	}{place{here.InstanceType, here.Zone}, alicloud.WithStock, at(0).Unix(), at(time.Hour).Unix()})
+	old.Stock.Said = append(old.Stock.Said, saidBefore{place{here.InstanceType, here.Zone}, alicloud.WithStock, at(0).Unix(), at(time.Hour).Unix()})
 	old.Stock.Tried = map[alicloud.StockCategory]experience{alicloud.WithStock: {Asked: 40, Refused: 30}}
 	saved, err := state.Encode(old)
 	require.NoError(t, err)

@@ -125,7 +125,7 @@ func (w *wire) seen(action string) []url.Values {
 
 func (w *wire) host() string { return strings.TrimPrefix(w.URL, "http://") }
 
-// onlyByGET is the action that Alibaba Cloud documents for GET alone (aliyun-openapi-meta and the SDK).
+// onlyByGET is the action that the SDK sends by GET.
 const onlyByGET = "DescribeElasticStrength"
 
 func checkRequest(in *http.Request, q url.Values) string {

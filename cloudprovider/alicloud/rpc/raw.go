@@ -6,6 +6,7 @@ import (
 
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/requests"
 	"github.com/aliyun/alibaba-cloud-sdk-go/sdk/responses"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"gpu-spot-autoscaler/cloudprovider/alicloud"
 )
@@ -14,6 +15,9 @@ import (
 var apiVersions = map[string]string{
 	alicloud.ServiceESS: "2014-08-28", alicloud.ServiceECS: "2014-05-26", alicloud.ServiceVPC: "2016-04-28",
 }
+
+// onlyByGET are the actions that Call sends by GET, as the SDK does (v1.63.107), and not by POST.
+var onlyByGET = sets.New("DescribeElasticStrength")
 
 // Call sends a request with the parameters under their names on the wire, such as "InstanceId.1", and returns the reply
 // unchanged. It is for parameters and fields that the SDK does not know. The service is one of alicloud's Service…
@@ -30,6 +34,9 @@ func (c *Caller) Call(ctx context.Context, service, action string, parameters ma
 		Build: func() requests.AcsRequest {
 			q := requests.NewCommonRequest()
 			q.Method, q.Product, q.Version, q.ApiName = requests.POST, service, version, action
+			if onlyByGET.Has(action) {
+				q.Method = requests.GET
+			}
 			for name, value := range parameters {
 				q.QueryParams[name] = value
 			}

@@ -21,7 +21,7 @@ func Service(s *scaling.Engine) protocol.Service {
 		"CreateScalingRule":             {Handle: rules.createScalingRule},
 		"ModifyScalingRule":             {Handle: rules.modifyScalingRule},
 		"DeleteScalingRule":             {Handle: rules.deleteScalingRule},
-		"DescribeElasticStrength":       {Handle: strength.describeElasticStrength},
+		"DescribeElasticStrength":       {Handle: strength.describeElasticStrength, OnlyByGET: true},
 		"ExecuteScalingRule":            {Handle: rules.executeScalingRule, Idempotent: true},
 		"ScaleWithAdjustment":           {Handle: adjustments.scaleWithAdjustment, Idempotent: true, Slot: adjustments.slotForScaling},
 		"RemoveInstances":               {Handle: instances.removeInstances, Idempotent: true, Slot: adjustments.slotForRemoving},

@@ -60,6 +60,8 @@ type Action struct {
 	Unsigned bool
 	// NeedsNoPermission is for actions that no policy has to allow.
 	NeedsNoPermission bool
+	// OnlyByGET actions refuse a POST. Source: the SDK sends them by GET; GUESS: that nothing else is taken.
+	OnlyByGET bool
 	// Idempotent actions take a ClientToken.
 	Idempotent bool
 	// Slot refuses a request that has to wait for its turn; nil where none has.
@@ -208,6 +210,9 @@ func (e *Endpoint) find(r *Request) (Action, error) {
 
 // handle carries the action out, once what every action demands is in order.
 func (e *Endpoint) handle(method string, a Action, r *Request) (Reply, error) {
+	if a.OnlyByGET && method != http.MethodGet {
+		return nil, BadRequest("UnsupportedHTTPMethod", "This http method is not supported.")
+	}
 	if !a.Unsigned {
 		who, err := e.Keys.verify(method, r.Parameters, e.theirs(r.Now))
 		if err != nil {

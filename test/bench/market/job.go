@@ -85,9 +85,8 @@ func (o outcome) perUsefulHour(j job) float64 { return o.cost / float64(j.work) 
 func (o outcome) stretch(j job) float64 { return float64(o.ticks) / float64(j.work) }
 
 // run runs the job from the start on, a tick of the trace. The policy is shown the zones as they are. A reclaimed instance is lost at the
-// start of a tick, and the policy decides anew in the same one; a purchase that is refused takes the tick, in which a job that was on-demand stays there:
-// the autoscaler buys spot before it moves a job. What is not over when the trace
-// ends goes on on-demand.
+// start of a tick, and the policy decides anew in the same one. A purchase that is refused takes the tick; a job that was on-demand works on in it, since
+// the autoscaler buys spot before it moves a job. What is not over when the trace ends goes on on-demand.
 func run(t *trace, start int, j job, p policy) outcome {
 	var o outcome
 	at := progress{left: j.work, on: idle}

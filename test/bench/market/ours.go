@@ -89,7 +89,7 @@ func (o *ours) outage(now int) int {
 // untaught decides where too little is known, as the autoscaler does: by a deadline.Guess.
 func (o *ours) untaught(p progress, now int) int {
 	tick := o.market.tick
-	guess := deadline.Guess{Offerings: len(o.market.trace.zones), Restart: time.Duration(o.job.restart) * tick}
+	guess := deadline.Guess{Zones: len(o.market.trace.zones), Restart: time.Duration(o.job.restart) * tick}
 	left, slack := time.Duration(p.left)*tick, time.Duration(p.slack(o.job)-p.warmUp)*tick
 	switch {
 	case p.on == onDemand && p.slack(o.job)-p.warmUp < o.job.restart, p.on != onDemand && p.mustBuyOnDemand(o.job):
