@@ -19,7 +19,7 @@ import (
 
 const (
 	fieldManager     = "test-cluster"
-	newKindTimeout   = 10 * time.Second // from a CustomResourceDefinition to the resource being served
+	newKindTimeout   = time.Minute // from a CustomResourceDefinition to the resource being served, on a machine busy with other tests
 	yamlPeekBytes    = 4096
 	defaultNamespace = metav1.NamespaceDefault
 )
@@ -76,7 +76,7 @@ func mappingFor(ctx context.Context, mapper meta.ResettableRESTMapper, object *u
 	kind := object.GroupVersionKind()
 	var mapping *meta.RESTMapping
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, newKindTimeout, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, newKindTimeout, true, func(context.Context) (bool, error) {
 		mapping, last = mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		if meta.IsNoMatchError(last) {
 			mapper.Reset()
