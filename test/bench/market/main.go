@@ -90,7 +90,11 @@ func (o options) row(recording market.Recording, s setting) (r row, err error) {
 	if err != nil {
 		return r, err
 	}
-	r = rowOf(newSighted(t, j, o, s), j, starts)
+	market := newSighted(t, j, o, s)
+	r = rowOf(market, j, starts)
+	if o.hindsight > 0 {
+		r.Hindsight = inHindsight(market, j, starts, o.hindsight)
+	}
 	r.Fit, r.Report, r.Slack, r.Protect, r.Observe, r.Knowledge = s.fit.String(), s.report.String(), s.slack, s.protect.String(), o.observe.String(), s.knows
 	r.ValueOfTime = o.worth
 	return r, nil
@@ -182,19 +186,22 @@ const (
 
 // summaryOf returns sentences about all rows.
 func summaryOf(rows []row) []string {
-	sum, worst, count, early, dearest, cost := 0.0, math.Inf(1), 0, 0, math.Inf(-1), 0.0
+	sum, worst, count, early, dearest, cost, hindsight := 0.0, math.Inf(1), 0, 0, math.Inf(-1), 0.0, 0.0
 	for _, r := range rows {
 		dearest, cost = max(dearest, r.Ours/r.baseline()-1), cost+r.Ours/float64(len(rows))
 		if r.CompletionOurs <= r.CompletionGreedy+completionMargin {
 			early++
 		}
 		if r.hasGap() {
-			sum, worst, count = sum+r.GapClosed, min(worst, r.GapClosed), count+1
+			sum, worst, count, hindsight = sum+r.GapClosed, min(worst, r.GapClosed), count+1, hindsight+r.hindsightClosed()
 		}
 	}
 	gap := "In no row is the better baseline more than 5 % dearer than the omniscient."
 	if count > 0 {
 		gap = fmt.Sprintf("Gap closed in the %d rows in which it is over 5 %%: %.0f %% in the mean, %.0f %% in the worst.", count, 100*sum/float64(count), 100*worst)
+	}
+	if count > 0 && rows[0].Hindsight > 0 {
+		gap += fmt.Sprintf(" Thresholds chosen in hindsight: %.0f %%.", 100*hindsight/float64(count))
 	}
 	return []string{
 		gap, fmt.Sprintf("Ours costs %.4f in the mean of all rows, and %+.1f %% against the better baseline in the worst.", cost, 100*dearest),

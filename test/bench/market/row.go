@@ -22,6 +22,8 @@ type row struct {
 	Greedy          float64   `json:"greedy"`
 	OnDemand        float64   `json:"on_demand"`
 	Ours            float64   `json:"ours"`
+	// Hindsight is by thresholds that were chosen for these jobs, 0 if that was not asked for.
+	Hindsight float64 `json:"hindsight,omitempty"`
 	// GapClosed is the part of the difference between the better of uniform progress and greedy and the omniscient that ours saves, and
 	// GapError its standard error, by leaving out one start after the other.
 	GapClosed float64 `json:"gap_closed"`
@@ -35,6 +37,11 @@ type row struct {
 }
 
 func (r row) baseline() float64 { return min(r.UniformProgress, r.Greedy) }
+
+// hindsightClosed is GapClosed of Hindsight.
+func (r row) hindsightClosed() float64 {
+	return (r.baseline() - r.Hindsight) / (r.baseline() - r.Omniscient)
+}
 
 // hasGap returns whether the better baseline costs so much more than the omniscient that the gap is worth its name.
 func (r row) hasGap() bool { return r.baseline() > (1+leastGap)*r.Omniscient }
