@@ -39,12 +39,10 @@ func TestAJobWithMuchTimeWaitsUntilSpotHasLasted(t *testing.T) {
 	rig.Always(t, 20*time.Second, "nothing is bought, also once it is computed what costs least", func(context.Context) (bool, error) {
 		return len(s.instances("asg-spot"))+len(s.instances("asg-on-demand")) == 0, nil
 	})
+	s.deletePods(patient) // or the scheduler might give it the node that is bought for the next one
 	hurried := timed("hurried", 2*time.Hour)
 	s.Submit(t, hurried)
 	s.awaitRunning(hurried)
-	pod, err := s.pod(t.Context(), "patient")
-	require.NoError(t, err)
-	assert.Empty(t, pod.Spec.NodeName)
 	assert.Len(t, s.instances("asg-spot"), 1)
 	assert.Empty(t, s.instances("asg-on-demand"))
 }

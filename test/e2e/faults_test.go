@@ -29,6 +29,7 @@ func TestKillInTheMiddleOfAPurchaseBuysNothingTwice(t *testing.T) {
 }
 
 func TestCloudThatMisbehavesDelaysButLosesAndDoublesNothing(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]alisim.Fault{
 		"the reply to a purchase is lost":     {Action: "ScaleWithAdjustment", Kind: alisim.FaultLostReply, Times: 4},
 		"purchases are throttled":             {Action: "ScaleWithAdjustment", Kind: alisim.FaultThrottle, Times: 4},

@@ -133,6 +133,7 @@ func TestAgentsAnnotationMarksTheNodeAndThePollConfirmsIt(t *testing.T) {
 }
 
 func TestNoticesThatAreTakenBackLeaveNothingBehind(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		speak, giveUp func(s *suite, id string)
 		source        string

@@ -25,6 +25,7 @@ func countRunning(ctx context.Context, s *suite, pods []*corev1.Pod) int {
 }
 
 func TestIdleNodesAreGivenBackAfterTheDelayAndOutsideTheCooldown(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		tags map[string]string
 		stay time.Duration // after the last pod has gone
@@ -75,6 +76,7 @@ func TestMinimumOfAPoolHolds(t *testing.T) {
 
 // Two machines of four GPUs each end up with one GPU in use: all would fit on one of them.
 func TestPodsOfABatchJobAreNotMovedToSaveAMachine(t *testing.T) {
+	t.Parallel()
 	const fourA10 = "ecs.gn7i-c32g1.32xlarge"
 	for name, test := range map[string]struct {
 		annotations map[string]string

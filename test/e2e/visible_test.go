@@ -65,6 +65,7 @@ type failing struct {
 }
 
 func TestEachFailureNamesItsCauseAndFixAndIsOverOnceFixed(t *testing.T) {
+	t.Parallel()
 	for name, row := range failures() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(spotPool("asg-1", 10))
