@@ -19,8 +19,8 @@ const (
 	LearnEvery = 6 * time.Hour
 	// soonest is how soon a plan learns anew if the market has changed more than in all the time before.
 	soonest = time.Hour
-	// learningTime is for how long a plan is waited for that is made for the first job of its kind. It takes about a second, but as many may be due at
-	// the same time as are kept, one after the other, and the machine may be busy.
+	// learningTime is for how long the first job of its kind waits for its plan. A plan learns in about a second, but up to mostPlans may be due at once,
+	// and they learn one after the other.
 	learningTime = time.Minute
 	// lookEvery is how old what was seen of the present may be, if nothing has changed. An offering that nobody has seen for minutes may be gone.
 	lookEvery = time.Minute

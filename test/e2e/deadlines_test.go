@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestAJobWithMuchTimeWaitsUntilSpotHasLasted(t *testing.T) {
 	s.Cloud.SetPrice(a10, zoneA, 2, 3)
 	// Each day it comes back six times for 20 minutes, the last time just now, and then lasts for 18 hours.
 	s.remember(func(looksAgo int) bool { return (looksAgo+1)%6 < 2 || (looksAgo+1)%144 >= 36 })
-	s.RunAutoscaler(t)
+	autoscaler := s.RunAutoscaler(t)
 
 	timed := func(name string, slack time.Duration) *corev1.Pod {
 		pod := rig.GPUPod(name, 1)
@@ -36,7 +37,10 @@ func TestAJobWithMuchTimeWaitsUntilSpotHasLasted(t *testing.T) {
 	patient := timed("patient", 15*time.Hour)
 	s.Submit(t, patient)
 	s.awaitEvent("NotTriggerScaleUp", "2 not bought for such pods now")
-	rig.Always(t, 20*time.Second, "nothing is bought, also once it is computed what costs least", func(context.Context) (bool, error) {
+	s.eventually("it is computed what costs least", func(context.Context) (bool, error) {
+		return strings.Contains(autoscaler.Log(1000), "Learnt what a job with a deadline runs on"), nil
+	})
+	rig.Always(t, 10*time.Second, "nothing is bought", func(context.Context) (bool, error) {
 		return len(s.instances("asg-spot"))+len(s.instances("asg-on-demand")) == 0, nil
 	})
 	s.deletePods(patient) // or the scheduler might give it the node that is bought for the next one

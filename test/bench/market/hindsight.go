@@ -5,23 +5,22 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"gpu-spot-autoscaler/pricing/finish"
 	"gpu-spot-autoscaler/pricing/market"
 )
 
-// thresholds is a policy of a few numbers, which are chosen in hindsight: those that would have been cheapest for the very jobs that are measured.
-// So it is no policy to follow, but tells how much of the gap is left to one that does not know the future. Like ours it sees the zones at each look,
-// knows by the hazards of the past how long they are likely to last, and stays on spot until that is lost.
+// thresholds is a policy of a few numbers. They are chosen in hindsight: those with which the jobs that are measured would have cost least. So nobody can
+// follow it; it shows how much of the gap a policy of this form can close at best. Like ours it sees the zones at each look, estimates by the past how
+// long they will last, and stays on spot until that is lost.
 type thresholds struct {
 	numbers
 	job   job
 	looks looks
 	start int
-	// last is what it chose last, looked the last look, and gone what has been lost or refused since.
-	last, looked int
-	gone         map[int]bool
+	experience
 }
 
-// numbers are in ticks, and slack depends on the work that is left.
+// numbers are in ticks.
 type numbers struct {
 	// waits is the slack with which an outage is waited for, returns the one with which on-demand is left for a zone that lasts for returnLife.
 	waits, returns line
@@ -43,12 +42,7 @@ func (l line) at(left int) float64 { return l.ticks + l.part*float64(left) }
 
 func (t *thresholds) decide(p progress, _ sight) int {
 	now := t.start + p.elapsed
-	if look := t.looks.before(now); look != t.looked {
-		t.looked, t.gone = look, map[int]bool{}
-	}
-	if t.last >= 0 && p.on < 0 {
-		t.gone[t.last] = true
-	}
+	t.note(p.on, t.looks.before(now))
 	t.last = t.choose(p, t.looks.all[t.looked])
 	return t.last
 }
@@ -82,7 +76,7 @@ func (t *thresholds) choose(p progress, seen seen) int {
 func (t *thresholds) best(seen seen) int {
 	best, least := idle, math.Inf(1)
 	for zone, up := range seen.up {
-		if !up || t.gone[zone] {
+		if !up || t.gone[finish.Place(zone)] {
 			continue
 		}
 		if cost := seen.price[zone] * (1 + t.lossWeight*float64(t.job.restart)/max(1, seen.life[zone])); cost < least {
@@ -131,7 +125,8 @@ func looksOf(s *sighted, from int) looks {
 	return l
 }
 
-// inHindsight returns what the jobs cost in the mean by the best of so many draws of numbers. Two thirds of them are close to the best before.
+// inHindsight returns what the jobs cost in the mean by the best of so many draws of numbers. The first third are drawn anywhere, the others near the
+// best so far.
 func inHindsight(s *sighted, j job, starts []int, draws int) float64 {
 	seen, random := looksOf(s, starts[0]), rand.New(rand.NewPCG(1, 7))
 	best, least := numbers{}, math.Inf(1)
@@ -142,7 +137,7 @@ func inHindsight(s *sighted, j job, starts []int, draws int) float64 {
 		}
 		sum := 0.0
 		for _, start := range starts {
-			p := &thresholds{numbers: tried, job: j, looks: seen, start: start, last: idle, looked: -1}
+			p := &thresholds{numbers: tried, job: j, looks: seen, start: start, experience: newExperience()}
 			sum += run(s.trace, start, j, p).perUsefulHour(j)
 		}
 		if sum < least {

@@ -33,7 +33,7 @@ func TestThresholdsDecideByTheirNumbers(t *testing.T) {
 		"on spot it stays, however little time": {numbers{returns: always}, both, 1, 5, 1},
 	} {
 		j := job{work: left, restart: 4, deadline: left + test.slack}
-		p := &thresholds{numbers: test.numbers, job: j, looks: looks{every: 3, all: []seen{test.seen}}, last: idle, looked: -1}
+		p := &thresholds{numbers: test.numbers, job: j, looks: looks{every: 3, all: []seen{test.seen}}, experience: newExperience()}
 		assert.Equal(t, test.want, p.decide(progress{left: left, on: test.on}, sight{}), name)
 	}
 }
@@ -41,14 +41,14 @@ func TestThresholdsDecideByTheirNumbers(t *testing.T) {
 func TestThresholdsForgetWhatTheyLostAtTheNextLook(t *testing.T) {
 	up := seen{sight: sight{up: []bool{true, true}, price: []float64{1, 1.1}}, life: []float64{10, 10}}
 	j := job{work: 100, restart: 4, deadline: 150}
-	p := &thresholds{numbers: numbers{idles: line{ticks: 1000}}, job: j, looks: looks{every: 3, all: []seen{up, up}}, last: idle, looked: -1}
+	p := &thresholds{numbers: numbers{idles: line{ticks: 1000}}, job: j, looks: looks{every: 3, all: []seen{up, up}}, experience: newExperience()}
 	assert.Equal(t, 0, p.decide(progress{left: 100, on: idle}, sight{}))
 	assert.Equal(t, 1, p.decide(progress{elapsed: 1, left: 100, on: idle}, sight{}), "the first was lost")
 	assert.Equal(t, 0, p.decide(progress{elapsed: 3, left: 100, on: idle}, sight{}), "only the second since the last look")
 }
 
-func TestHindsightIsNoWorseThanItsDrawsAndKnowsNoMoreThanTheOmniscient(t *testing.T) {
-	o, err := parse([]string{"--starts", "5"})
+func TestThresholdsOfMoreDrawsAreNoDearerAndNoneIsCheaperThanTheOmniscient(t *testing.T) {
+	o, err := parse([]string{"--starts", "5", "--fit", "0:6646", "--report", "6646:8862"})
 	require.NoError(t, err)
 	s := setting{fit: o.fit, report: o.report, zones: o.zones[1], slack: 1.15, knows: polled}
 	recording, err := readRecording("../../alisim/market/data/v100-9zone/availability.csv", "../../alisim/market/data/v100-9zone/price.csv")

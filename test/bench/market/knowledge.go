@@ -118,7 +118,7 @@ func (s *sighted) plan(grid deadline.Grid, from, to int) *finish.Planner {
 
 // policy returns the policy of this project for a run of the job from the start on.
 func (s *sighted) policy(j job, start int) policy {
-	o := &ours{market: s, job: j, start: start, last: idle, looked: -1, history: s.history, planner: s.planner}
+	o := &ours{market: s, job: j, start: start, experience: newExperience(), history: s.history, planner: s.planner}
 	if s.knows == none {
 		o.history = s.look(window{start - start%s.poll, min(start+j.deadline, s.trace.ticks())})
 		o.planner = func(int, deadline.Grid) *finish.Planner { return nil } // no job lasts for as long as has to be seen to learn

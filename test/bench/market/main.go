@@ -92,7 +92,7 @@ func (o options) row(recording market.Recording, s setting) (r row, err error) {
 	}
 	market := newSighted(t, j, o, s)
 	r = rowOf(market, j, starts)
-	if o.hindsight > 0 {
+	if o.hindsight > 0 && s.knows == polled {
 		r.Hindsight = inHindsight(market, j, starts, o.hindsight)
 	}
 	r.Fit, r.Report, r.Slack, r.Protect, r.Observe, r.Knowledge = s.fit.String(), s.report.String(), s.slack, s.protect.String(), o.observe.String(), s.knows

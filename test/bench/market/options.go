@@ -34,7 +34,7 @@ type options struct {
 	jobs        string
 	valueOfTime float64
 	starts      int
-	// hindsight is how many thresholds are tried in hindsight.
+	// hindsight is how many thresholds are tried for the jobs of each polled row.
 	hindsight int
 	out       string
 }
@@ -129,7 +129,7 @@ func parse(arguments []string) (o options, err error) {
 	flags.DurationVar(&o.restart, "restart", 13*time.Minute, "how long an instance takes before it does useful work")
 	flags.DurationVar(&o.observe, "observe", 10*time.Minute, "how often the market is looked at, in whole ticks")
 	flags.IntVar(&o.starts, "starts", 100, "number of jobs")
-	flags.IntVar(&o.hindsight, "hindsight", 0, "of how many draws the thresholds are chosen that would have been cheapest for the jobs of each row, such as 1500; 0 for not at all")
+	flags.IntVar(&o.hindsight, "hindsight", 0, "how many thresholds to try for the jobs of each polled row, of which the cheapest count, such as 1500; 0 for none")
 	flags.StringVar(&o.out, "json", filepath.Join("out", "bench", "market.json"), "file to write; the plot is written beside it")
 	flags.StringVar(&o.jobs, "jobs", "test/alisim/market/data/jobs/gavel-msr.csv", "file of kind,steps,second,GPUs: jobs without deadlines that arrive during --report; empty for none")
 	flags.Float64Var(&o.valueOfTime, "value-of-time", 3.06, "what it is worth per hour that such a job is over sooner")

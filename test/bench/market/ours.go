@@ -17,22 +17,34 @@ type ours struct {
 	planner func(tick int, grid deadline.Grid) *finish.Planner
 	job     job
 	start   int
-	// last is what it chose last, looked the tick of the last look, and gone what has been lost or refused since.
-	last, looked int
-	gone         map[finish.Place]bool
+	experience
 	// darkSince is the tick since which no zone has been up.
 	darkSince int
 	dark      bool
 }
 
+// experience is what a job has seen of the zones since the last look.
+type experience struct {
+	// last is what the job chose last, looked which look was the last, and gone which zones it has lost or was refused since.
+	last, looked int
+	gone         map[finish.Place]bool
+}
+
+func newExperience() experience { return experience{last: idle, looked: -1} }
+
+// note notes that the job is on that place now, at a look or after it. What it chose and is not on was lost or refused.
+func (e *experience) note(on, look int) {
+	if look != e.looked {
+		e.looked, e.gone = look, map[finish.Place]bool{}
+	}
+	if e.last >= 0 && on < 0 {
+		e.gone[finish.Place(e.last)] = true
+	}
+}
+
 func (o *ours) decide(p progress, _ sight) int {
 	now := o.start + p.elapsed
-	if look := now - now%o.lookEvery(); look != o.looked {
-		o.looked, o.gone = look, map[finish.Place]bool{}
-	}
-	if o.last >= 0 && p.on < 0 {
-		o.gone[finish.Place(o.last)] = true
-	}
+	o.note(p.on, now-now%o.lookEvery())
 	outage := time.Duration(o.outage(now)) * o.market.tick
 	grid, state := o.stand(p)
 	planner := o.planner(now, grid)

@@ -40,7 +40,7 @@ func (r row) baseline() float64 { return min(r.UniformProgress, r.Greedy) }
 
 // hindsightClosed is GapClosed of Hindsight.
 func (r row) hindsightClosed() float64 {
-	return (r.baseline() - r.Hindsight) / (r.baseline() - r.Omniscient)
+	return result{omniscient: r.Omniscient, uniform: r.UniformProgress, greedy: r.Greedy, ours: r.Hindsight}.gapClosed()
 }
 
 // hasGap returns whether the better baseline costs so much more than the omniscient that the gap is worth its name.
